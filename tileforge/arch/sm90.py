@@ -1,0 +1,179 @@
+"""SM90 (Hopper: H100, H200): dense bf16 and fp8 grouped kernels, TMA with multicast and WGMMA."""
+
+from __future__ import annotations
+
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, epilogue_tile
+from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align, up
+from tileforge.tactic import SWIZZLES, Tactic
+
+SMEM_PER_BLOCK = 232_448
+_BUILDER = "gemm/collective/builders/sm90_gmma_builder.inl"
+_EPILOGUE = "epilogue/collective/builders/sm90_builder.inl"
+_STORE = "epilogue/collective/sm90_epilogue_array_tma_warpspecialized.hpp"
+_WGMMA = "cute/arch/mma_sm90.hpp: ss_op_selector"
+_BOTH = "CUTLASS 4.2.0 and 4.5.0"
+
+#: N of the WGMMA instructions that ``ss_op_selector`` tries, widest first.
+WGMMA_N = (256, 192, 128, 96, 64, 32, 16, 8)
+#: What the builder sets aside beside the epilogue: two tensor maps and the scheduler's barriers.
+RESERVE = 2 * TENSOR_MAP + BARRIER_PAIR * SCHEDULER_STAGES
+
+
+def _rows(tactic: Tactic) -> int:
+    """Rows of the tile that the warp groups work on at once: two groups of 64 cooperative, one pingpong."""
+    return 128 if tactic.schedule == "cooperative" else 64
+
+
+def _wgmma_n(tile_n: int) -> int:
+    return next((n for n in WGMMA_N if tile_n % n == 0), 0)
+
+
+def auto_epilogue(tactic: Tactic) -> tuple[int, int]:
+    """``sm90_compute_tile_shape_or_override``: gcd(min(32, N), N) columns."""
+    n = tactic.tile[1]
+    return _rows(tactic), next(width for width in (32, 16, 8, 4, 2, 1) if n % width == 0)
+
+
+def _tile_m(tactic: Tactic, _: Context) -> str:
+    m, rows = tactic.tile[0], _rows(tactic)
+    if m % rows == 0:
+        return ""
+    why = "two warp groups of 64 rows" if tactic.schedule == "cooperative" else "one warp group of 64 rows"
+    return f"M tile {m}: {tactic.schedule} puts {why} on a tile, so M must be a multiple of {rows}"
+
+
+def _tile_n(tactic: Tactic, _: Context) -> str:
+    n = tactic.tile[1]
+    if n % 16 == 0 or (n == 8 and not tactic.swap_ab):
+        return ""
+    if n % 8:
+        return f"N tile {n}: WGMMA takes multiples of 8 columns"
+    return f"N tile {n}: the epilogue's stores cover 16 columns at once, so N must be a multiple of 16"
+
+
+def _tile_k(tactic: Tactic, context: Context) -> str:
+    step = 256 // context.form.smem_a_bits
+    if tactic.tile[2] % step == 0:
+        return ""
+    return f"K tile {tactic.tile[2]}: one {context.form.name} WGMMA takes {step} along K, so it must be a multiple"
+
+
+def _cluster(tactic: Tactic, _: Context) -> str:
+    m, n = tactic.cluster
+    if m * n <= 8 and m & (m - 1) == 0 and n & (n - 1) == 0:
+        return ""
+    return f"cluster {m}x{n}: sizes must be powers of two, and at most 8 blocks are portable"
+
+
+def _multicast(tactic: Tactic, _: Context) -> str:
+    """Each block of a cluster row or column loads its share of the tile and sends it to the others."""
+    (tile_m, tile_n, _k), (cluster_m, cluster_n) = tactic.tile, tactic.cluster
+    if tile_m % (8 * cluster_n):
+        return f"cluster {cluster_m}x{cluster_n} cuts the M tile {tile_m} into shares that are not multiples of 8 rows"
+    if tile_n % (8 * cluster_m):
+        return f"cluster {cluster_m}x{cluster_n} cuts the N tile {tile_n} into shares that are not multiples of 8 rows"
+    return ""
+
+
+def _epilogue_tile(tactic: Tactic, context: Context) -> str:
+    m, n = epilogue_tile(tactic, auto_epilogue(tactic))
+    tile_m, tile_n, _ = tactic.tile
+    rows, columns = _rows(tactic), _wgmma_n(tile_n)
+    if m != rows:
+        return f"epilogue tile {m}x{n}: {tactic.schedule} stores {rows} rows at once, so M must be {rows}"
+    if tile_m % m or tile_n % n:
+        return f"epilogue tile {m}x{n} does not divide the tile {tile_m}x{tile_n}"
+    if tactic.epilogue_tile is not None and n % 16:
+        return f"epilogue tile {m}x{n}: N must be a multiple of 16"
+    if n % columns and columns % n:
+        return f"epilogue tile {m}x{n} cuts across the {columns} columns of one WGMMA"
+    if not swizzle_align(m if tactic.swap_ab else n, context.out_bits):
+        return f"epilogue tile {m}x{n}: a row of {context.out} must be a multiple of 16 bytes"
+    return ""
+
+
+def _swizzle(tactic: Tactic, _: Context) -> str:
+    if tactic.swizzle in SWIZZLES:
+        return ""
+    return f"max swizzle {tactic.swizzle}: use one of {', '.join(map(str, SWIZZLES))}"
+
+
+def _buffers(tactic: Tactic, context: Context) -> Buffers:
+    """``sm90_get_tma_dispatch_policy`` and ``CollectiveEpilogue::SharedStorage``: how many buffers C and D have."""
+    m, n = epilogue_tile(tactic, auto_epilogue(tactic))
+    tiles = (tactic.tile[0] // m) * (tactic.tile[1] // n)
+    buffer = m * n * context.out_bits // 8
+    align = swizzle_align(m if tactic.swap_ab else n, context.out_bits)
+    stages_d = min(tiles, 2)
+    if context.epilogue == "plain":  # C is void
+        return Buffers((("epilogue D", stages_d * buffer),), align, min(tiles, 4))
+    stages_c = max(min(tiles, 4), stages_d + 1)  # C and D share their buffers
+    return Buffers((("epilogue C and D", stages_c * buffer),), align, stages_c)
+
+
+def storage(tactic: Tactic, context: Context) -> Storage:
+    m, n, k = tactic.tile
+    form = context.form
+    parts = (("A tiles", m * k * form.smem_a_bits // 8, 128), ("B tiles", n * k * form.smem_b_bits // 8, 128))
+    epilogue = _buffers(tactic, context)
+    stage_bytes = up(sum(size for _, size, _ in parts), 128) + BARRIER_PAIR
+    room = (SMEM_PER_BLOCK - RESERVE) // 128 * 128 - up(epilogue.storage, 128)
+    return Storage(
+        parts=parts,
+        align=128,
+        epilogue=epilogue,
+        epilogue_tile=epilogue_tile(tactic, auto_epilogue(tactic)),
+        pingpong=tactic.schedule == "pingpong",
+        maps=TENSOR_MAP * (2 + 3),
+        stage_bytes=stage_bytes,
+        auto_stages=max(room // stage_bytes, 0),
+    )
+
+
+def unconfirmed(tactic: Tactic, context: Context) -> str:
+    m, n, k = tactic.tile
+    if m > 256 or n > 256 or k * context.form.smem_a_bits > 256 * 16:
+        return f"tile {m}x{n}x{k} was not compared with the compiler (M, N and K up to 256 were)"
+    if tactic.cluster not in ((1, 1), (2, 1), (1, 2)):
+        return f"cluster {tactic.cluster[0]}x{tactic.cluster[1]} was not compared with the compiler (1x1, 2x1, 1x2)"
+    if n % 16:
+        return f"an N tile of {n} with stores of 8 columns was not compiled in full"
+    return ""
+
+
+def _menu(*tile_k: int) -> Menu:
+    return Menu(
+        tile_m=(64, 128, 256),
+        tile_n=(16, 32, 64, 96, 128, 192, 256),
+        tile_k=tile_k,
+        clusters=((1, 1), (2, 1), (1, 2)),
+        schedules=("cooperative", "pingpong"),
+        epilogue_tiles=(None,),
+        most_stages=8,
+    )
+
+
+SM90 = ArchSpec(
+    name="sm90",
+    sm=90,
+    nvcc_arch="sm_90a",
+    kernels="sm90",
+    formats=("bf16", "fp8"),
+    smem_per_block=SMEM_PER_BLOCK,
+    smem_per_sm=233_472,
+    smem_reserved=1024,
+    cutlass=("4.2.0", "4.5.0"),
+    epilogues=("plain",),
+    menus={"bf16": _menu(64, 128, 256), "fp8": _menu(64, 128, 256)},
+    rules=(
+        Rule("cluster", _cluster, f"CUDA programming guide, thread block clusters; {_BUILDER}, {_BOTH}"),
+        Rule("tile_m", _tile_m, f"{_BUILDER}: AtomLayoutMNK, and size<0>(TileShape) >= 128 cooperative, {_BOTH}"),
+        Rule("tile_n", _tile_n, f"{_WGMMA}; {_EPILOGUE}: CopyAtomC, {_BOTH}"),
+        Rule("tile_k", _tile_k, f"{_WGMMA}, {_BOTH}"),
+        Rule("multicast", _multicast, f"{_BUILDER}: sm90_cluster_shape_to_tma_atom, swizzle atoms of 8 rows, {_BOTH}"),
+        Rule("epilogue_tile", _epilogue_tile, f"{_EPILOGUE}: Unsupported tile shape; {_STORE}: store(), {_BOTH}"),
+        Rule("swizzle", _swizzle, "gemm/kernel/tile_scheduler_params.h: a power of two up to 8, CUTLASS 4.5.0"),
+    ),
+    storage=storage,
+    unconfirmed=unconfirmed,
+)
