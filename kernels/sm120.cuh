@@ -85,7 +85,7 @@ struct Kernel {
   static constexpr int align_b = swap_ab ? Format::align_activations : Format::align_weights;
   static constexpr int align_d = 128 / cutlass::sizeof_bits<ElementD>::value;
   static constexpr int k_multiple = align_a > align_b ? align_a : align_b, n_multiple = align_d;
-  static constexpr int align_bytes_a = Format::align_bytes, align_bytes_b = Format::align_bytes;
+  static constexpr int align_bytes = Format::align_bytes;
 
   using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm120, cutlass::arch::OpClassBlockScaledTensorOp, TileShape, ClusterShape,

@@ -62,7 +62,7 @@ struct Kernel {
   static constexpr int align_ab = 128 / cutlass::sizeof_bits<ElementAB>::value;
   static constexpr int align_d = 128 / cutlass::sizeof_bits<ElementD>::value;
   static constexpr int k_multiple = align_ab, n_multiple = align_d;
-  static constexpr int align_bytes_a = 16, align_bytes_b = 16;
+  static constexpr int align_bytes = 16;
 
   using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,

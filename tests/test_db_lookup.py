@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tileforge.arch.gpus import get_gpu
 from tileforge.db import GpuFacts, Key, Record, TuningDB, compare_environment
+from tileforge.measure import Measurement
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import DEFAULT, Tactic
 
@@ -129,6 +132,12 @@ def test_a_tactic_that_does_not_fit_is_a_miss_with_its_reason(tmp_path: Path) ->
     assert found.command.startswith("tileforge tune --gpu rtx_pro_6000")
 
 
+def test_D9_a_file_of_another_gpu_under_the_same_name_is_a_miss(tmp_path: Path) -> None:
+    cut_down = GpuFacts("NVIDIA H200 cut down", 90, 114, 232448)
+    found = database(tmp_path, record(512, gpu=cut_down)).lookup(PROBLEM, "h200")
+    assert not found and "sms 132 and 114" in found.reason
+
+
 def test_a_gpu_that_nobody_knows_is_a_miss(tmp_path: Path) -> None:
     key = Key.of(PROBLEM, "some_gpu")
     found = database(tmp_path, Record(key, 512, DEFAULT, time_us=1.0)).lookup(PROBLEM, "some_gpu")
@@ -154,3 +163,29 @@ def test_a_pick_says_where_it_comes_from(tmp_path: Path) -> None:
     assert found.source == tmp_path / KEY.path and found.provenance == "measured"
     assert found.as_dict()["tactic_id"] == "128x16x64_c1x1_coop_swap"
     assert "measured at M=512 (16 rows/group, balanced)" in found.reason and "M 1 to 512" in found.reason
+
+
+def test_a_record_is_made_from_a_measurement() -> None:
+    best = Measurement(Tactic.parse("128x16x64_swap"), samples_us=(100.0, 101.0, 102.0, 103.0), error=0.001)
+    default = Measurement(DEFAULT, samples_us=(150.0, 151.0))
+    environment = {"cutlass": "4.5.0"}
+    made = Record.from_measurement(
+        PROBLEM, get_gpu("h200"), best, default, ties=("128x32x64_c1x1_coop_swap",), environment=environment
+    )
+    assert (made.key, made.m, made.provenance, made.time_us, made.samples) == (KEY, 512, "measured", 101.5, 4)
+    assert (made.default, made.default_us, made.error) == (DEFAULT, 150.5, 0.001)
+    assert made.ties == (Tactic.parse("128x32x64_swap"),) and made.gpu.sms == 132 and made.date
+    json.dumps(made.as_dict())
+    failed = Measurement(DEFAULT, status="launch_failed", message="no")
+    without = Record.from_measurement(PROBLEM, get_gpu("h200"), best, failed, environment=environment)
+    assert without.default == DEFAULT and without.default_us is None and without.speedup is None
+    eager = Record.from_measurement(PROBLEM, get_gpu("h200"), best, environment=environment, execution="eager")
+    assert eager.key.path.endswith("__eager.yaml")
+
+
+def test_a_record_made_from_a_prediction_has_no_time() -> None:
+    made = Record.from_prediction(
+        PROBLEM, get_gpu("h200"), DEFAULT, 91.23456, DEFAULT, 91.23456, environment={"tileforge": "0.1"}
+    )
+    assert made.time_us is None and made.predicted_us == 91.235 and made.date == "" and made.environment == {}
+    assert made.as_dict()["provenance"] == "predicted" and "time_us" not in made.as_dict()

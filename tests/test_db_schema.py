@@ -29,7 +29,12 @@ def frozen_text() -> str:
 def test_schema_1_file_loads_with_every_field() -> None:
     db = TuningDB(FROZEN, read_only=True)
     predicted, measured, transferred = db.get(KEY)
-    assert (predicted.m, predicted.provenance, predicted.time_us, predicted.predicted_us) == (32, "predicted", None, 381.5)
+    assert (predicted.m, predicted.provenance, predicted.time_us, predicted.predicted_us) == (
+        32,
+        "predicted",
+        None,
+        381.5,
+    )
     assert measured.tactic == Tactic.parse("128x16x128_swap") and measured.default == DEFAULT
     assert (measured.time_us, measured.low_us, measured.high_us, measured.samples) == (382.12, 381.0, 384.0, 7)
     assert (measured.default_us, measured.error, measured.date) == (511.78, 0.00212, "2026-11-30")
@@ -39,9 +44,11 @@ def test_schema_1_file_loads_with_every_field() -> None:
     assert measured.conditions == {"power_w": 433.3, "sm_clock_mhz": 1980, "throttled": False}
     assert [e.tactic.id for e in measured.evidence] == ["64x256x64_c1x1_pp_rm_w4"]
     assert measured.gpu == GpuFacts("NVIDIA H200", 90, 132, 232448)
-    assert transferred.routing == Routing("zipf", 1.2) and transferred.seed == 3 and transferred.origin == "h200 balanced"
+    assert (
+        transferred.routing == Routing("zipf", 1.2) and transferred.seed == 3 and transferred.origin == "h200 balanced"
+    )
     assert transferred.tactic == Tactic((64, 128, 64), (2, 1), "pingpong", 3, (64, 32), False, "m", 4)
-    assert not db.refused
+    assert not db.refused()
 
 
 def test_schema_1_written_by_hand() -> None:
@@ -63,7 +70,9 @@ def test_ordinary_yaml_readers_agree() -> None:
     assert loaded["records"][2]["routing"] == "zipf:1.2"
 
 
-@pytest.mark.parametrize("value", ["", "no", "1.5", "007", "a: b", "#x", "ü\u2028\x00\x7f", "~", "12e3", "0x1f", "-", "'q\"\\"])
+@pytest.mark.parametrize(
+    "value", ["", "no", "1.5", "007", "a: b", "#x", "ü\u2028\x00\x7f", "~", "12e3", "0x1f", "-", "'q\"\\"]
+)
 def test_text_survives_writing(value: str) -> None:
     assert yaml.safe_load(scalar(value)) == value
     record = replace(files.read(frozen_text(), KEY).records[(512, "balanced")], note=value)
@@ -133,7 +142,20 @@ def test_D3_refused_with_line_and_reason(name: str) -> None:
 
 def test_D3_mutated_files_are_read_or_refused_and_never_crash() -> None:
     text, rng, refused = frozen_text(), random.Random(0), 0
-    pieces = ["!!python/name:os.system ", "&a ", "*a", "[" * 50, "{", "\x00", "\t", "9" * 60, "---\n", "...\n", ": ", "\ud800"]
+    pieces = [
+        "!!python/name:os.system ",
+        "&a ",
+        "*a",
+        "[" * 50,
+        "{",
+        "\x00",
+        "\t",
+        "9" * 60,
+        "---\n",
+        "...\n",
+        ": ",
+        "\ud800",
+    ]
     for _ in range(300):
         mutated = text
         for _ in range(rng.randint(1, 3)):
@@ -160,13 +182,15 @@ def test_a_key_has_one_file_name_and_the_name_one_key() -> None:
         assert Key.from_path(*key.path.split("/")) == key
 
 
-@pytest.mark.parametrize("name", ["x.yaml", "nvfp4_bf16_n04096_k6144_g32.yaml", "nvfp4_bf16_n4096_k6144_g32__graph.yaml"])
+@pytest.mark.parametrize(
+    "name", ["x.yaml", "nvfp4_bf16_n04096_k6144_g32.yaml", "nvfp4_bf16_n4096_k6144_g32__graph.yaml"]
+)
 def test_a_file_with_another_name_is_refused(name: str, tmp_path: Path) -> None:
     shutil.copytree(FROZEN, tmp_path, dirs_exist_ok=True)
     (tmp_path / "h200" / name).write_text("schema: 1\nrecords: []\n")
     db = TuningDB(tmp_path)
     assert len(list(db.records())) == 5
-    assert [refusal.path.name for refusal in db.refused] == [name]
+    assert [refusal.path.name for refusal in db.refused()] == [name]
 
 
 @pytest.mark.parametrize("bad", [{"gpu": "../evil"}, {"family": "A/B"}, {"execution": "x"}, {"scale_layout": "none"}])
@@ -184,3 +208,16 @@ def test_floats_are_rounded_to_what_they_are_worth() -> None:
 def test_conditions_become_one_level_of_plain_values() -> None:
     record = Record(KEY, 8, DEFAULT, time_us=1.0, conditions={"clock": {"sm": 1980.123456}, "reasons": ["a", "b"]})
     assert record.conditions == {"clock.sm": 1980.0, "reasons": "a,b"}
+
+
+def test_the_documented_files_load() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "database.md").read_text()
+    whole, hand = (block.partition("```")[0] for block in text.split("```yaml\n")[1:])
+    assert [record.m for record in files.read(whole, KEY).records.values()] == [32, 512]
+    assert files.read(hand, HAND).records[(512, "balanced")].provenance == "transferred"
+
+
+def test_the_documentation_names_every_field() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "database.md").read_text()
+    fields = {*Record.__dataclass_fields__} - {"key", "gpu", "default_us", "origin"} | {"from", "rows_per_group"}
+    assert {name for name in fields if f"`{name}`" not in text} == set()

@@ -148,7 +148,7 @@ def test_D3_a_truncated_file_is_refused_alone_and_never_overwritten(tmp_path: Pa
     cut = broken.read_bytes()
     db = TuningDB(tmp_path)
     assert [record.key.gpu for record in db.records()] == ["rtx_pro_6000"] * 2
-    (refusal,) = db.refused
+    (refusal,) = db.refused()
     assert refusal.path == broken and refusal.line > 1
     assert str(refusal).startswith(f"{broken}:{refusal.line}: ")
     with pytest.raises(DatabaseError, match="cannot be read"):
@@ -169,7 +169,7 @@ def test_D3_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None
     (tmp_path / "h200").mkdir()
     os.mkfifo(tmp_path / KEY.path)
     db = TuningDB(tmp_path)
-    assert list(db.records()) == [] and "regular" in db.refused[0].reason
+    assert list(db.records()) == [] and "regular" in db.refused()[0].reason
 
 
 # D4
@@ -190,7 +190,7 @@ def test_D4_several_writers_give_the_union(tmp_path: Path) -> None:
         assert worker.exitcode == 0
     db = TuningDB(tmp_path)
     assert [record.m for record in db.get(KEY)] == list(range(1, 31))
-    assert len(list(db.records())) == 60 and not db.refused
+    assert len(list(db.records())) == 60 and not db.refused()
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -242,12 +242,14 @@ def test_D4_kill_9_leaves_no_half_file_and_no_lock(tmp_path: Path) -> None:
     db.put(measured(5.0, m=2))
     db.save()
     after = TuningDB(tmp_path)
-    assert [record.m for record in after.records()] == [1, 2] and not after.refused
+    assert [record.m for record in after.records()] == [1, 2] and not after.refused()
     assert not list(tmp_path.rglob(".*.tmp"))
 
 
 # What cannot be written.
-def test_unwritable_database_is_one_line_and_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_database_is_one_line_and_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(FROZEN, tmp_path / "db")
     db = TuningDB(tmp_path / "db")
     before = sorted((path, path.read_bytes()) for path in (tmp_path / "db").rglob("*.yaml"))

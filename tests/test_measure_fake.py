@@ -36,7 +36,9 @@ def test_times_are_the_same_in_every_process() -> None:
 
 def test_new_samples_are_new() -> None:
     bench = FakeBench()
-    assert bench.measure(PROBLEM, DEFAULT, samples=3).samples_us != bench.measure(PROBLEM, DEFAULT, samples=3).samples_us
+    assert (
+        bench.measure(PROBLEM, DEFAULT, samples=3).samples_us != bench.measure(PROBLEM, DEFAULT, samples=3).samples_us
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -48,7 +48,9 @@ def test_times_above_the_speed_of_the_roofline_are_discarded_M6() -> None:
 @pytest.mark.parametrize(
     "measurement",
     [
-        Measurement(DEFAULT, samples_us=(1.25, 2.5), error=1e-3, discarded=2, conditions={"sm_mhz": 1980, "reasons": []}),
+        Measurement(
+            DEFAULT, samples_us=(1.25, 2.5), error=1e-3, discarded=2, conditions={"sm_mhz": 1980, "reasons": []}
+        ),
         Measurement(OTHER, "wrong_result", "group 0: rows 64..127 of 128 zero", (), 0.5),
         Measurement(OTHER, "crashed"),
     ],

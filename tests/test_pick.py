@@ -12,21 +12,21 @@ from types import SimpleNamespace
 
 import pytest
 
-import tileforge.pick as _  # noqa: F401 - the module; the package's attribute of that name is the function
+from tileforge import picking as module
 from tileforge.arch.gpus import get_gpu
 from tileforge.db import GpuFacts, Key, Record, TuningDB
 from tileforge.errors import DatabaseError, InputError
+from tileforge.picking import Picker, default_picker, pick
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
-
-module = sys.modules["tileforge.pick"]
-Picker, default_picker, pick = module.Picker, module.default_picker, module.pick
 
 PROBLEM = GroupedGemm(512, 4096, 6144, 32, "bf16")
 ONE, TWO, THREE = (Tactic.parse(text) for text in ("128x16x64_swap", "128x32x64_swap", "128x64x64_swap"))
 
 
-def record(tactic: Tactic, m: int = 512, gpu: str = "h200", us: float | None = 100.0, problem: GroupedGemm = PROBLEM) -> Record:
+def record(
+    tactic: Tactic, m: int = 512, gpu: str = "h200", us: float | None = 100.0, problem: GroupedGemm = PROBLEM
+) -> Record:
     key = Key.of(problem, gpu)
     if us is None:
         return Record(key, m, tactic, provenance="predicted", predicted_us=1.0)
@@ -190,7 +190,9 @@ def test_no_gpu_is_a_miss_that_says_what_to_pass_and_looks_once(
     assert asked == [1]
 
 
-def test_a_gpu_that_tileforge_does_not_know_is_a_miss(layers: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_tileforge_does_not_know_is_a_miss(
+    layers: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_from_torch", lambda: ("NVIDIA A10G", 80, ""))
     found = pick(PROBLEM)
     assert not found and "'NVIDIA A10G' with 80 SMs" in found.reason
@@ -286,8 +288,8 @@ def test_a_pick_takes_under_5_us(layers: tuple[Path, Path]) -> None:
 
 def test_pick_imports_neither_torch_nor_optuna_nor_numpy_nor_yaml() -> None:
     code = (
-        "import sys, tileforge.pick, tileforge.db\n"
-        "print([m for m in ('torch', 'optuna', 'numpy', 'yaml', 'subprocess') if m in sys.modules])"
+        "import sys, tileforge.picking, tileforge.db\n"
+        "print([m for m in ('torch', 'optuna', 'numpy', 'yaml', 'subprocess', 'logging') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -25,6 +25,7 @@ from tileforge.toolchain.library import (
     Library,
     arguments,
 )
+from tileforge.toolchain.spec import kernel_command
 
 STRUCTURES = {"tf_info": Info, "tf_args": Args}
 
@@ -117,4 +118,13 @@ def test_a_kernel_of_another_interface(tools: Fake) -> None:
     abi = tools.kernels / "abi.h"
     abi.write_text(abi.read_text().replace("#define TF_ABI_VERSION 1", "#define TF_ABI_VERSION 7"))
     (other,) = tools.builder().build([spec()])
-    assert other.failure == "compile_failed" and "speaks version 7" in other.message
+    assert other.failure == "compile_failed" and "interface version is 7, asked was 1" in other.message
+
+
+def test_a_kernel_of_another_interface_is_refused_at_load(tools: Fake, tmp_path: Path) -> None:
+    abi = (tools.kernels / "abi.h").read_text().replace("#define TF_ABI_VERSION 1", "#define TF_ABI_VERSION 7")
+    (tools.kernels / "abi.h").write_text(abi)
+    command = tools.compiler.command(kernel_command(spec(), tools.cutlass.include, tools.kernels, tmp_path / "k.so"))
+    subprocess.run(command, check=True)
+    with pytest.raises(BuildError, match="speaks version 7 of the kernel interface"):
+        Library(tmp_path / "k.so").query()

@@ -47,7 +47,7 @@ def check(
     if format not in arch.formats:
         message = f"{arch.name} has no {format} kernels: its formats are {', '.join(arch.formats)}"
         return Verdict(ILLEGAL, "format", message, f"kernels/{arch.kernels}.cuh")
-    if problem is not None and (refused := _problem(problem, ask)):
+    if problem is not None and (refused := _problem(problem, ask)) is not None:  # a refusal is falsy
         return refused
     if cutlass not in arch.cutlass:
         known = " and ".join(arch.cutlass)

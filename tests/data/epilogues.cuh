@@ -5,10 +5,6 @@
 // The shape of FlashInfer's epilogue was read in its moe_gemm_tma_ws_launcher.inl, 0.7.4.
 #pragma once
 
-#if defined(TF_EPILOGUE_FINALIZE)
-#include "cutlass_extensions/epilogue/fusion/sm90_visitor_scatter.hpp"
-#endif
-
 #if defined(TF_EPILOGUE_SM90)
 #include "sm90.cuh"
 #define TF_EPILOGUE_BASE tf::sm90::Kernel
@@ -19,6 +15,9 @@
 #define TF_EPILOGUE_BASE tf::sm120::Kernel
 #define TF_EPILOGUE_ARCH cutlass::arch::Sm120
 #define TF_EPILOGUE_CLASS cutlass::arch::OpClassBlockScaledTensorOp
+#endif
+#if defined(TF_EPILOGUE_FINALIZE)
+#include "cutlass_extensions/epilogue/fusion/sm90_visitor_scatter.hpp"
 #endif
 
 namespace tf {

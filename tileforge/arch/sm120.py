@@ -179,7 +179,7 @@ SM120 = ArchSpec(
         Rule("scale_block", _scale_block, f"{_BUILDER}: sSF_shapeK counts whole blocks of 4 (Blk_SF), {_BOTH}"),
         Rule("tile_m", _tile_m, f"{_BUILDER}: sSFA_shapeM counts whole blocks of 128 (Blk_MN), {_BOTH}"),
         Rule("pingpong_n", _pingpong_n, "upstream CUTLASS after 4.5.0, NVIDIA/cutlass#3292"),
-        Rule("tile_n", _tile_n, f"{_BUILDER}: N >= 32, and sSFBTileShape_N (4.5.0) against N / Blk_MN (4.2.0)"),
+        Rule("tile_n", _tile_n, f"{_BUILDER}: N >= 32; sSFBTileShape_N, CUTLASS 4.5.0; N / Blk_MN, CUTLASS 4.2.0"),
         Rule("epilogue_tile", _epilogue_tile, f"{_EPILOGUE}: must divide the tile; {_STORE}: store(), {_BOTH}"),
         Rule("swizzle", _swizzle, "gemm/kernel/tile_scheduler_params.h: a power of two up to 8, CUTLASS 4.5.0"),
     ),

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from tileforge._version import __version__
 from tileforge.errors import TileforgeError
 
 #: Command name -> module that holds ``command``, in the order in which people meet them.
@@ -48,7 +49,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tileforge")
+@click.version_option(__version__)
 def main_group() -> None:
     """Autotune CUTLASS tile configurations of grouped GEMMs for Mixture-of-Experts serving."""
 

@@ -24,15 +24,17 @@ def command(as_json: bool) -> None:
         return
     gpu, cutlass, compiler, cache = (facts[name] for name in ("gpu", "cutlass", "compiler", "cache"))
     machine = facts["machine"]
+    memory = f"{machine['available_bytes'] / 2**30:.0f} GiB"
     rows = [
         ("GPU", _gpu_line(gpu)),
         ("CUTLASS", f"{cutlass['version']} ({cutlass['digest']}) {cutlass['include']}" if cutlass else "none"),
         ("compiler", f"nvcc {compiler['build']} {compiler['nvcc']}, {compiler['host']}" if compiler else "none"),
         ("kernels", f"{cache['kernels']} built, {cache['failures']} known failures in {cache['path']}"),
-        ("machine", f"{machine['cores']} cores, {machine['available_bytes'] / 2**30:.0f} GiB: {machine['jobs']} compiles at once"),
-        *(("database", f"{name}: {count} records, {refused} files refused in {path}") for name, path, count, refused in facts["databases"]),
-        *(("variable", f"{name}={value}") for name, value in facts["variables"].items()),
-    ]  # fmt: skip
+        ("machine", f"{machine['cores']} cores, {memory}: {machine['jobs']} compiles at once"),
+    ]
+    for name, path, count, refused in facts["databases"]:
+        rows.append(("database", f"{name}: {count} records, {refused} files refused in {path}"))
+    rows += [("variable", f"{name}={value}") for name, value in facts["variables"].items()]
     for name, text in rows:
         click.echo(f"{name:<9} {text}")
     for item in facts["missing"]:
@@ -55,7 +57,8 @@ def _gpu() -> dict[str, Any] | None:
 def _gpu_line(gpu: dict[str, Any]) -> str:
     if gpu["sku"] is None:
         return f"{gpu['message']} (tuning here predicts and cannot measure)"
-    return f"{gpu['name']} ({gpu['sku']}, {gpu['arch']}): {gpu['sms']} SMs, {gpu['smem_per_block']:,} B a block, driver {gpu['driver'] or 'unknown'}"
+    limits = f"{gpu['sms']} SMs, {gpu['smem_per_block']:,} B a block"
+    return f"{gpu['name']} ({gpu['sku']}, {gpu['arch']}): {limits}, driver {gpu['driver'] or 'unknown'}"
 
 
 def _databases() -> list[tuple[str, str, int, int]]:

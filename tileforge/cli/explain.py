@@ -37,9 +37,7 @@ def command(
     """
     parsed = Tactic.parse(tactic)
     where = target(gpu, arch, cutlass, format_)
-    verdict = legality.check(
-        parsed, arch=where.arch, format=format_, out=out, cutlass=where.cutlass, epilogue=epilogue
-    )
+    verdict = legality.check(parsed, arch=where.arch, format=format_, out=out, cutlass=where.cutlass, epilogue=epilogue)
     try:
         found: Breakdown | None = smem.breakdown(
             parsed, arch=where.arch, format=format_, out=out, cutlass=where.cutlass, epilogue=epilogue

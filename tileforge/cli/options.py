@@ -33,7 +33,9 @@ def json_option(function: F) -> F:
 def arch_options(function: F) -> F:
     """``--gpu`` or ``--arch``, ``--cutlass``: which limits and which CUTLASS the rules speak of."""
     for option in (
-        click.option("--cutlass", metavar="VERSION", help="CUTLASS version the rules are for. Default: the one in use."),
+        click.option(
+            "--cutlass", metavar="VERSION", help="CUTLASS version the rules are for. Default: the one in use."
+        ),
         click.option("--arch", metavar="SM", help="sm120, sm121 or sm90. Default: the GPU's, else from the format."),
         click.option("--gpu", metavar="SKU", help="GPU to answer for, e.g. rtx_pro_6000, rtx_5090, h200."),
     ):

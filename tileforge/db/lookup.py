@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileforge.db.environment import ANY, compare_environment, is_known
-from tileforge.db.key import Key
+from tileforge.db.key import GpuFacts, Key
 from tileforge.db.record import Record
 from tileforge.errors import TileforgeError
 from tileforge.problem import GroupedGemm
@@ -88,6 +88,11 @@ def command_for(problem: GroupedGemm, gpu: str) -> str:
     return command + (f" --seed {problem.seed}" if problem.seed else "")
 
 
+def with_command(pick: Pick, problem: GroupedGemm, gpu: str) -> Pick:
+    """``pick``, a miss of ``problem``, with the command that would mend it."""
+    return replace(pick, command=command_for(problem, gpu))
+
+
 class _Buckets:
     """Records in order of M, one per M, with the picks made from them so far."""
 
@@ -115,7 +120,7 @@ class Table:
         environment: Mapping[str, str] | None = None,
         layer: str = "",
     ) -> None:
-        self.key, self.source, self.refusal = key, source, refusal
+        self.key, self.source = key, source
         self.environment = dict(environment or {})
         self.layer = layer or str(source.parent.parent)
         by_routing: dict[Routing, list[Record]] = {}
@@ -124,10 +129,14 @@ class Table:
         # Of several routings at one M, balanced speaks for the others, then uniform, then by name.
         order = sorted(by_routing, key=lambda r: (r.kind != "balanced", r.kind != "uniform", str(r)))
         self._own: dict[object, _Buckets] = {routing: _Buckets(found) for routing, found in by_routing.items()}
+        if refusal is None:
+            self._empty = Pick(reason=f"no record for {key.path.removesuffix('.yaml')}")
+        else:
+            self._empty = Pick(reason=f"its file was refused: {refusal}", source=source)
         self._any = _Buckets(record for routing in order for record in by_routing[routing])
 
     def find(self, problem: GroupedGemm) -> Pick:
-        """What to run for ``problem``, whose key is this table's."""
+        """What to run for ``problem``, whose key is this table's. A miss comes without its command."""
         m = problem.m
         if m == 0:
             return NOTHING_TO_LAUNCH
@@ -135,18 +144,10 @@ class Table:
         if buckets is None or (m > buckets.ms[-1] and m <= self._any.ms[-1]):
             buckets = self._any
             if not buckets.ms:
-                return self._no_record(problem)
+                return self._empty
         index = bisect_left(buckets.ms, m)
-        pick = buckets.picks[index] or self._make(buckets, index)
-        if pick:
-            return pick
-        return replace(pick, command=command_for(problem, self.key.gpu))
-
-    def _no_record(self, problem: GroupedGemm) -> Pick:
-        command = command_for(problem, self.key.gpu)
-        if self.refusal is not None:
-            return Pick(reason=f"its file was refused: {self.refusal}", source=self.source, command=command)
-        return Pick(reason=f"no record for {self.key.path.removesuffix('.yaml')}", command=command)
+        found = buckets.picks[index]
+        return self._make(buckets, index) if found is None else found
 
     def _make(self, buckets: _Buckets, index: int) -> Pick:
         """The pick of bucket ``index`` (one past the last: beyond every bucket), kept for the next time."""
@@ -154,7 +155,7 @@ class Table:
         record = buckets.records[index - extrapolated]
         illegal = _objection(record)
         if illegal:
-            reason = f"the recorded tactic {record.tactic.id} does not fit here: {illegal} ({self.source})"
+            reason = f"the record of {record.tactic.id} does not fit here: {illegal} ({self.source})"
             pick = Pick(reason=reason, source=self.source)
         else:
             over = f"above {buckets.ms[-1]}" if extrapolated else f"{buckets.ms[index - 1] + 1 if index else 1}"
@@ -175,17 +176,18 @@ class Table:
 
 
 def _objection(record: Record) -> str:
-    """Why the record's tactic cannot run on its GPU, in the words of the one validator; empty when it can.
+    """Why the record's tactic cannot run on the GPU of that name, in the words of the one validator; empty when it can.
 
     A verdict of ``unknown`` is no objection: nothing says that it does not fit.
     """
-    from tileforge.arch.gpus import GPUS
-
     from tileforge import legality
     from tileforge.arch import get_arch
+    from tileforge.arch.gpus import GPUS
     from tileforge.verdict import UNKNOWN
 
     key, gpu = record.key, GPUS.get(record.key.gpu)
+    if gpu is not None and (differences := GpuFacts.of(gpu).differences(record.gpu)):
+        return f"its file is of a GPU with other facts than {gpu.name} ({'; '.join(differences)})"
     cutlass = record.environment.get("cutlass")
     known = {"cutlass": cutlass} if cutlass is not None and is_known(cutlass) and cutlass != ANY else {}
     try:

@@ -244,15 +244,17 @@ class Record:
         best: Measured,
         default: Measured | None = None,
         *,
-        ties: Iterable[Tactic] = (),
+        ties: Iterable[Tactic | str] = (),
         environment: Mapping[str, str],
         date: str | None = None,
         **others: Any,
     ) -> Record:
         """A measured record of ``best`` for ``problem`` on ``gpu``; ``others`` are fields of the record or key.
 
-        ``date`` None is today. A default that failed keeps its tactic and has no time.
+        ``ties`` are tactics or their ids. ``date`` None is today. A default that failed keeps its tactic and has no
+        time.
         """
+        tied = {Tactic.parse(tie) if isinstance(tie, str) else tie for tie in ties}
         own = {name: others.pop(name) for name in ("scale_layout", "family", "execution") if name in others}
         return cls(
             key=Key.of(problem, gpu.sku, **own),
@@ -270,7 +272,7 @@ class Record:
             conditions=best.conditions,
             default=None if default is None else default.tactic,
             default_us=None if default is None else default.median_us or None,
-            ties=tuple(sorted((t for t in ties if t != best.tactic), key=lambda t: t.id)),
+            ties=tuple(sorted(tied - {best.tactic}, key=lambda tactic: tactic.id)),
             date=datetime.date.today().isoformat() if date is None else date,
             environment=environment,
             **others,

@@ -44,7 +44,7 @@ class Refusal:
 class TuningDB:
     """A tuning database at ``path``; the directory need not exist until something is saved.
 
-    Safe to share between threads. Reading never raises for what a file says (see :attr:`refused`); a ``path`` that
+    Safe to share between threads. Reading never raises for what a file says (see :meth:`refused`); a ``path`` that
     is not a directory raises DatabaseError. With ``read_only`` put and save raise DatabaseError.
     """
 
@@ -108,9 +108,8 @@ class TuningDB:
         for key in self.keys(gpu):
             yield from self.get(key)
 
-    @property
     def refused(self) -> tuple[Refusal, ...]:
-        """Files refused so far (files are read when asked for; ``list(db.records())`` asks for all)."""
+        """Files refused so far, by path (files are read when asked for; ``list(db.records())`` asks for all)."""
         with self._mutex:
             return tuple(self._refused[path] for path in sorted(self._refused))
 
@@ -129,9 +128,12 @@ class TuningDB:
         """What to run for ``problem`` on the GPU with SKU ``gpu``: see :mod:`tileforge.db.lookup`.
 
         ``environment`` holds what is known about here. This is the plain form: serving code uses
-        :func:`tileforge.pick.pick`, which looks through several databases and keeps its tables.
+        :func:`tileforge.picking.pick`, which looks through several databases and keeps its tables.
         """
-        return self.table(Key.of(problem, gpu), environment).find(problem)
+        from tileforge.db.lookup import MISS, with_command
+
+        found = self.table(Key.of(problem, gpu), environment).find(problem)
+        return with_command(found, problem, gpu) if found.outcome == MISS else found
 
     def table(self, key: Key, environment: Mapping[str, str] | None = None, layer: str = "") -> Table:
         """A look-up table of one key's records as they are now."""

@@ -139,6 +139,8 @@ class TorchBackend(ABC):
             checked = self._check(held, 0)
             if not checked.ok:
                 return Measurement.failed(tactic, WRONG_RESULT, checked.message, error=checked.error)
+            if not held.inputs.problem.m:  # nothing is launched, so there is nothing to time
+                return Measurement.failed(tactic, NOT_MEASURED, "M = 0: nothing to launch, and nothing was written")
             self._prepared[key] = prepared
             while len(self._prepared) > _KEPT:
                 self._prepared.popitem(last=False)

@@ -32,7 +32,7 @@ class CudaBackend(TorchBackend):
         if not torch.cuda.is_available():
             why = "is built without CUDA" if torch.version.cuda is None else "sees no CUDA device"
             raise DeviceError(
-                f"no GPU to measure on: torch {torch.__version__} {why}; run on a machine with one, or without timing"
+                f"no GPU to measure on: torch {torch.__version__} {why}; use a machine with one, or the timer predict"
             )
         if device >= torch.cuda.device_count():
             raise DeviceError(f"no GPU {device}: there are {torch.cuda.device_count()}, counted from 0")
@@ -59,7 +59,8 @@ class CudaBackend(TorchBackend):
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """One stream for operands, launches, comparisons and graphs, so that order is by construction."""
-        return torch.cuda.stream(self._clock.stream)
+        scope: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._clock.stream)
+        return scope
 
     def release(self) -> None:
         gc.collect()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import Pipe
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tileforge.errors import DeviceError
 from tileforge.measure.messages import Baseline, InPhase, Measure, Ready, Refused, Reply, Start
@@ -26,6 +26,8 @@ from tileforge.tactic import Tactic
 
 if TYPE_CHECKING:
     from tileforge.toolchain import Kernel
+
+_Bench = TypeVar("_Bench", bound="WorkerBench")
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ class WorkerBench:
             self._worker.close()
             self._worker = None
 
-    def __enter__(self) -> WorkerBench:
+    def __enter__(self: _Bench) -> _Bench:
         return self
 
     def __exit__(self, *_: object) -> None:

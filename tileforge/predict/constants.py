@@ -54,7 +54,7 @@ MEASURED: dict[str, Constants] = {
             "clock_hz": "assumed: boost under load",
         },
     ),
-    "rtx_pro_6000": Constants(
+    "rtx_pro_6000_server": Constants(
         bandwidth=1.597e12,
         l2_bandwidth=8.0e12,
         rate={"nvfp4": 1500e12, "mxfp4": 1500e12, "mxfp8_mxfp4": 750e12},
@@ -71,9 +71,12 @@ MEASURED: dict[str, Constants] = {
     ),
 }
 
-#: How much of a datasheet's peak and bandwidth a good kernel reaches: 60 to 70 % and 89 % (RTX PRO 6000 field
-#: notes, against 1,850 to 2,000 TFLOP/s and 1,792 GB/s). Used for GPUs that nobody measured.
-_RATE_SHARE, _BANDWIDTH_SHARE = 0.7, 0.89
+# The field notes do not say which edition of the RTX PRO 6000 they are about: both read the same.
+MEASURED["rtx_pro_6000"] = MEASURED["rtx_pro_6000_server"]
+
+#: How much of a datasheet's peak and bandwidth kernels reach where somebody measured: bf16 on the H200 0.67, FP4 on
+#: the RTX PRO 6000 0.75 of 2,000 TFLOP/s and 0.89 of 1,792 GB/s. Used for GPUs that nobody measured.
+_RATE_SHARE, _BANDWIDTH_SHARE = {"sm90": 0.67}, 0.89
 
 
 def constants_for(gpu: Gpu) -> Constants:
@@ -85,7 +88,7 @@ def constants_for(gpu: Gpu) -> Constants:
     return Constants(
         bandwidth=gpu.bandwidth * _BANDWIDTH_SHARE,
         l2_bandwidth=base.l2_bandwidth * share,
-        rate={name: peak * _RATE_SHARE for name, peak in gpu.peak.items()}
+        rate={name: peak * _RATE_SHARE.get(gpu.arch, 0.75) for name, peak in gpu.peak.items()}
         or {name: rate * share for name, rate in base.rate.items()},
         latency_s=base.latency_s,
         clock_hz=base.clock_hz,

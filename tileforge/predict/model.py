@@ -87,10 +87,11 @@ def order_of(tactic: Tactic, problem: GroupedGemm) -> tuple[object, ...]:
 
 @dataclass
 class _Work:
-    """Totals over all groups: blocks' tiles (padding included), bytes through device memory and L2."""
+    """Totals over all groups: blocks' tiles (padding included), tiles of weights, bytes through device memory and L2."""
 
     tiles: int = 0
     real_tiles: int = 0
+    streams: int = 0
     dram: float = 0.0
     l2: float = 0.0
     padded_rows: int = 0
@@ -116,7 +117,7 @@ def _work(tactic: Tactic, problem: GroupedGemm, gpu: Gpu) -> _Work:
         # after the previous one has left the SMs finds only what still is in L2.
         concurrent = max(1, gpu.sms)
         if rows_first:
-            passes_b = -(-rows_tiles // min(concurrent, rows_tiles))
+            passes_b = float(-(-rows_tiles // min(concurrent, rows_tiles)))
             again_a = -(-columns_tiles // max(1, concurrent // max(1, rows_tiles))) - 1
             passes_a = 1 + again_a * _missed(activations, gpu)
         else:
@@ -124,12 +125,17 @@ def _work(tactic: Tactic, problem: GroupedGemm, gpu: Gpu) -> _Work:
             again_b = -(-rows_tiles // strips) - 1
             passes_b = 1 + again_b * _missed(weights, gpu)
             passes_a = 1.0
-        work.dram += count * (weights * passes_b + activations * passes_a + rows * problem.n * OUT_BITS[problem.out] / 8)
+        work.dram += count * (
+            weights * passes_b + activations * passes_a + rows * problem.n * OUT_BITS[problem.out] / 8
+        )
         # Every tile brings its real rows and columns; a cluster shares one operand by multicast, as far as the
         # group is large enough to give all its blocks something to do.
-        work.l2 += count * (weights * -(-rows_tiles // cluster_rows) + activations * -(-columns_tiles // cluster_columns))
+        work.l2 += count * (
+            weights * -(-rows_tiles // cluster_rows) + activations * -(-columns_tiles // cluster_columns)
+        )
         work.tiles += count * padded_r * padded_c
         work.real_tiles += count * rows_tiles * columns_tiles
+        work.streams += count * columns_tiles
         work.padded_rows += count * rows_tiles * tile_rows
         work.groups += count
     return work
@@ -199,7 +205,9 @@ def time_us(
     steady *= 1.0 + 0.02 * (cluster - 1)
     prologue = known.latency_s * (1.0 + (cluster - 1) * 0.25)
     # SMs do not share bandwidth evenly: the last ones end alone. Then the last stage is still to be multiplied.
-    tail = _TAIL * steady / max(1.0, work.tiles / gpu.sms) + iteration
+    # Where memory decides, tiles that share their weights end together.
+    shares = work.tiles if mma > dram else work.streams
+    tail = _TAIL * steady / max(1.0, shares / gpu.sms) + iteration
     total = steady + prologue + tail + tile_epilogue + known.launch_s
     terms = {
         "dram": dram * 1e6,

@@ -13,7 +13,8 @@ from tileforge.tactic import Tactic
 @dataclass(frozen=True)
 class Event:
     """``kind``: ``start``, ``build`` (a batch begins), ``built`` (one kernel), ``trial`` (one tactic measured),
-    ``more`` (samples added to one), ``finals`` (one round), ``note``, ``done``.
+    ``more`` (samples added to one), ``finals`` (one round), ``done``; of a job also ``problem`` (the next one)
+    and ``note`` (something to know).
 
     ``done`` of ``total`` count the kind's own unit (kernels, tactics, rounds); ``eta_s`` is seconds, None when
     nothing is known yet; ``best`` is the fastest right result so far.

@@ -28,9 +28,7 @@ class Outcome(Protocol):
 class Builder(Protocol):
     """What a search asks of a ``toolchain.Builder``."""
 
-    def build(
-        self, specs: Sequence[KernelSpec], on_done: Callable[[Any], None] | None = None
-    ) -> Sequence[Any]: ...
+    def build(self, specs: Sequence[KernelSpec], on_done: Callable[[Any], None] | None = None) -> Sequence[Any]: ...
 
 
 class KernelSource:

@@ -142,17 +142,30 @@ class _Search:
                 held = self.finals()
         except KeyboardInterrupt:
             interrupted = True
+        if held is not None:
+            for failure in held.failures.values():  # right before, wrong or dead now: never the winner
+                self.keep("more", failure)
         if held is not None and held.measurements:
             choice = decide(held, self.default, self.smem)
         elif choice is None:
             choice = choose(self.measured.values(), self.default, self.smem)
         times = held.measurements if choice.final and held is not None else self.measured
-        pick = lambda tactic: None if tactic is None else times.get(tactic.id)  # noqa: E731
         result = SearchResult(
-            self.problem, dict(self.measured), choice, pick(choice.tactic), pick(self.default), total, held,
-            exhaustive, interrupted, self.resumed, self.clock() - self.began,
-        )  # fmt: skip
-        self.listen(Event("done", self.problem, len(self.measured), self.total, best=result.best, message=choice.reason))
+            problem=self.problem,
+            measurements=dict(self.measured),
+            choice=choice,
+            best=times.get(choice.tactic.id) if choice.tactic else None,
+            default=times.get(self.default.id) if self.default else None,
+            survivors=total,
+            finals=held,
+            exhaustive=exhaustive,
+            interrupted=interrupted,
+            resumed=self.resumed,
+            seconds=self.clock() - self.began,
+        )
+        self.listen(
+            Event("done", self.problem, len(self.measured), self.total, best=result.best, message=choice.reason)
+        )
         return result
 
     def reload(self) -> None:
@@ -254,9 +267,7 @@ class _Search:
     def more(self, tactic: Tactic) -> None:
         self.keep("more", self.measure(tactic, self.samples))
         merged = self.measured[tactic.id]
-        self.listen(
-            Event("more", self.problem, len(self.measured), self.total, None, tactic, merged, self.fastest())
-        )
+        self.listen(Event("more", self.problem, len(self.measured), self.total, None, tactic, merged, self.fastest()))
 
     def measure(self, tactic: Tactic, samples: int) -> Measurement:
         return self.bench.measure(self.problem, tactic, self.kernels.kernel(self.problem, tactic), samples)

@@ -88,11 +88,15 @@ class TacticStudy:
         import optuna
 
         self._params = {tactic: params_of(tactic) for tactic in tactics}
-        self._by_params = {tuple(params.values()): tactic for tactic, params in self._params.items()}
+        self._by_params: dict[tuple[Any, ...], Tactic] = {
+            tuple(params.values()): tactic for tactic, params in self._params.items()
+        }
         fields = next(iter(self._params.values()))
         choices = {field: {params[field] for params in self._params.values()} for field in fields}
         self._space: dict[str, optuna.distributions.BaseDistribution] = {
-            field: optuna.distributions.CategoricalDistribution(sorted(values, key=lambda value: (str(type(value)), value)))
+            field: optuna.distributions.CategoricalDistribution(
+                sorted(values, key=lambda value: (str(type(value)), value))
+            )
             for field, values in choices.items()
         }
         with _quiet():

@@ -89,5 +89,7 @@ def _opened(path: Path, bench: Bench, note: str) -> Sweep:
             return known
         path.write_text(header_of(facts, note) + "\n", encoding="utf-8")
     except OSError as error:
-        raise TileforgeError(f"cannot write the sweep {path}: {error.strerror}: give a path that can be written") from None
+        raise TileforgeError(
+            f"cannot write the sweep {path}: {error.strerror}: give a path that can be written"
+        ) from None
     return Sweep(dict(facts), note)

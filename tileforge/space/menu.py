@@ -30,9 +30,9 @@ def menu(problem: GroupedGemm, arch: ArchSpec, cutlass: str = smem.CUTLASS) -> l
       bytes in flight;
     - many rows (prefill): tiles of 128 accumulators per thread, with and without swap, on SM90 with clusters of two;
     - between them: one step of N at a time;
-    - automatic stages and epilogue tile throughout. Where the automatic count overshoots shared memory, the largest
-      that fits stands in for it. SM120 also has a few
-      other epilogue tiles: a smaller one frees room for a stage at decode, a larger one stores in fewer steps at prefill.
+    - automatic stages; where that count overshoots shared memory, the largest that fits stands in for it;
+    - the automatic epilogue tile, and on SM120 a few others: at decode a smaller one, which frees room for a stage,
+      at prefill a larger one, which stores in fewer steps.
 
     On an H200 (2026-11-30, 16 kernels per format, CUTLASS 4.2.0) the winners at 1, 16, 64, 256 and 1,024 rows per
     group were among these tiles.

@@ -1,6 +1,7 @@
 """The toolchain: where CUTLASS and nvcc are, kernels' specifications, their cache, parallel builds, packs."""
 
 from tileforge.toolchain.build import Builder, BuildOutcome
+from tileforge.toolchain.cache import KernelCache
 from tileforge.toolchain.compiler import Compiler, find_compiler
 from tileforge.toolchain.cutlass import Cutlass, find_all_cutlass, find_cutlass
 from tileforge.toolchain.describe import describe
@@ -16,6 +17,7 @@ __all__ = [
     "Compiler",
     "Cutlass",
     "Kernel",
+    "KernelCache",
     "KernelSpec",
     "Library",
     "describe",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -22,16 +22,28 @@ from tileforge.toolchain.compiler import Compiler, find_compiler
 from tileforge.toolchain.cutlass import Cutlass, find_cutlass
 from tileforge.toolchain.diagnose import first_error, is_machine_failure
 from tileforge.toolchain.kernel import Failure, Kernel
-from tileforge.toolchain.library import FORMATS, OUTS, SCHEDULES
+from tileforge.toolchain.library import ABI_VERSION, FORMATS, OUTS, SCHEDULES, Info
 from tileforge.toolchain.machine import default_jobs
 from tileforge.toolchain.process import Ran, run_group
 from tileforge.toolchain.spec import KernelSpec, compile_flags, kernel_command, sources_digest
 
 COMPILE_FAILED, TIMEOUT = "compile_failed", "timeout"
+NO_ANSWER = "does not answer tf_query"
 MACHINE_HINT = " (not remembered: this looks like the machine's memory, disk or installation; try fewer jobs)"
 _QUERY_TIMEOUT_S = 60.0
 _LOG_KEPT = 200_000
-_IMPORT_ROOT = str(Path(__file__).resolve().parents[2])
+#: Prints tf_info as a list of numbers. The buffer has room for the larger structure of another interface version.
+_ASK = """
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+for name in ("tf_workspace_size", "tf_load", "tf_prepare", "tf_run", "tf_last_error"):
+    getattr(library, name)
+buffer = (ctypes.c_int32 * 1024)()
+code = library.tf_query(buffer)
+if code:
+    raise RuntimeError(f"code {code}")
+print(json.dumps(buffer[:int(sys.argv[2])]))
+"""
 
 
 @dataclass(frozen=True)
@@ -82,23 +94,32 @@ class Builder:
         self.jobs = jobs
         self.timeout_s = timeout_s
         self.kernels_dir = kernels_dir or paths.kernels_dir()
-        self.missing: ToolchainError | None = None
-        self.cutlass: Cutlass | None = None
-        self.compiler: Compiler | None = None
-        try:
-            self.cutlass = cutlass or find_cutlass()
-            self.compiler = compiler or find_compiler()
-        except ToolchainError as error:
-            # What was named and is not there is a mistake to report now, not a machine without a toolchain.
-            if paths.variable("TILEFORGE_NVCC") or paths.variable("TILEFORGE_CUTLASS"):
-                raise
-            self.missing = error
+        self.cutlass, self.compiler = cutlass, compiler
+        problems: list[str] = []
+        if cutlass is None:
+            try:
+                self.cutlass = find_cutlass()
+            except ToolchainError as error:
+                # What was named and is not there is a mistake to report now, not a machine without a toolchain.
+                if paths.variable("TILEFORGE_CUTLASS"):
+                    raise
+                problems.append(str(error))
+        if compiler is None:
+            try:
+                self.compiler = find_compiler()
+            except ToolchainError as error:
+                if paths.variable("TILEFORGE_NVCC"):
+                    raise
+                problems.append(str(error))
+        #: Why nothing can be built here; None when everything is there.
+        self.missing = ToolchainError("; ".join(problems)) if problems else None
+        self._index: tuple[int, dict[KernelSpec, list[Kernel]]] = (-1, {})
         self._sources: dict[str, str] = {}
 
     def inputs(self, spec: KernelSpec) -> dict[str, Any]:
         """Everything that names the kernel of ``spec`` here. Raises ToolchainError without a toolchain."""
         if self.cutlass is None or self.compiler is None:
-            raise self.missing or ToolchainError("no toolchain")
+            raise self.missing or ToolchainError("no toolchain here")
         return key_inputs(
             spec,
             headers=self.cutlass.digest,
@@ -119,14 +140,26 @@ class Builder:
             return entry if isinstance(entry, Kernel) else None
         sources = self._digest(spec.arch)
         found = [
-            entry
-            for entry in self.cache.entries()
-            if isinstance(entry, Kernel)
-            and entry.spec == spec
-            and entry.meta["inputs"]["sources"] == sources
-            and (self.cutlass is None or entry.meta["inputs"]["headers"] == self.cutlass.digest)
+            kernel
+            for kernel in self._carried().get(spec, [])
+            if kernel.meta["inputs"]["sources"] == sources
+            and (self.cutlass is None or kernel.meta["inputs"]["headers"] == self.cutlass.digest)
         ]
         return max(found, key=lambda k: ([int(n) for n in k.cutlass.split(".")], k.key), default=None)
+
+    def _carried(self) -> dict[KernelSpec, list[Kernel]]:
+        """All kernels in the cache by spec; read again only when the directory changed."""
+        try:
+            changed = self.cache.root.stat().st_mtime_ns
+        except OSError:
+            return {}
+        if self._index[0] != changed:
+            kernels: dict[KernelSpec, list[Kernel]] = {}
+            for entry in self.cache.entries():
+                if isinstance(entry, Kernel):
+                    kernels.setdefault(entry.spec, []).append(entry)
+            self._index = (changed, kernels)
+        return self._index[1]
 
     def build(
         self,
@@ -208,7 +241,7 @@ class Builder:
             text = log.read_text(encoding="utf-8", errors="replace")
             info, failure, message = self._judge(spec, ran, entry / "kernel.so", text)
             message = f"{spec.tactic.kernel_id}: {message}" if failure else ""
-            if failure == COMPILE_FAILED and is_machine_failure(text):
+            if failure == COMPILE_FAILED and (is_machine_failure(text) or NO_ANSWER in message):
                 return BuildOutcome(spec, None, failure, message + MACHINE_HINT, ran.seconds)
             meta = self._meta(spec, ran)
             if failure:
@@ -277,29 +310,25 @@ def query(path: Path, spec: KernelSpec) -> dict[str, int]:
 
     Asked in a process of its own, so that a broken object cannot take this one down. Raises BuildError.
     """
-    code = (
-        "import json, sys; from tileforge.toolchain.library import Library; "
-        "print(json.dumps(Library(sys.argv[1]).query()))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_IMPORT_ROOT, *sys.path]))}
     try:
+        # -I -S: neither tileforge nor anything else is imported there, only ctypes.
         answer = subprocess.run(
-            [sys.executable, "-c", code, str(path)],
+            [sys.executable, "-I", "-S", "-c", _ASK, str(path), str(ctypes.sizeof(Info) // 4)],
             capture_output=True,
             text=True,
             timeout=_QUERY_TIMEOUT_S,
-            env=environment,
         )
-        info: dict[str, int] = json.loads(answer.stdout)
+        info = dict(zip((field[0] for field in Info._fields_), json.loads(answer.stdout), strict=True))
     except subprocess.TimeoutExpired:
-        raise BuildError(f"the kernel compiled but does not answer tf_query within {_QUERY_TIMEOUT_S:g} s") from None
+        raise BuildError(f"the kernel compiled but {NO_ANSWER} within {_QUERY_TIMEOUT_S:g} s") from None
     except ValueError:
-        # The last line of a traceback: "module.Class: message", and the message names the file.
+        # The last line of a traceback: "Class: message", and the message may name the file.
         last = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
         said = (last.partition(": ")[2] or last).replace(str(path), "the object")
-        raise BuildError(f"the kernel compiled but does not answer tf_query: {said}") from None
+        raise BuildError(f"the kernel compiled but {NO_ANSWER}: {said}") from None
     tactic = spec.tactic
     for name, answered, wanted in (
+        ("interface version", info["abi_version"], ABI_VERSION),
         ("sm", info["sm"], spec.sm),
         ("format", info["format"], FORMATS[spec.format]),
         ("out", info["out"], OUTS[spec.out]),

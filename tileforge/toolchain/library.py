@@ -90,7 +90,9 @@ class Library:
 
     def query(self) -> dict[str, int]:
         """The fields of ``tf_info``. Raises BuildError when the kernel speaks another ABI."""
-        info = Info()
+        # More room than Info takes: a kernel of another interface version writes a structure of its own size.
+        buffer = ctypes.create_string_buffer(4096)
+        info = Info.from_buffer(buffer)
         self._check(self._library.tf_query(ctypes.byref(info)))
         answer = {name: int(getattr(info, name)) for name in _INFO_FIELDS}
         if answer["abi_version"] != ABI_VERSION:

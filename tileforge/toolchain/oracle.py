@@ -91,12 +91,12 @@ class OracleAnswer:
 class Scope:
     """Where the templates that are asked about live: headers to include, and their C++ namespace.
 
-    The default is the kernels that tileforge builds. ``includes`` are further include directories.
+    The default is the kernels that tileforge builds. ``flags`` are further arguments of nvcc, put first.
     """
 
     headers: tuple[str, ...]
     namespace: str
-    includes: tuple[Path, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @classmethod
     def kernels(cls, spec: KernelSpec) -> Scope:
@@ -180,13 +180,14 @@ class _Asker:
         with tempfile.TemporaryDirectory(prefix="tileforge-oracle-") as name:
             room = Path(name)
             (room / "question.cu").write_text("\n".join(lines) + "\n", encoding="utf-8")
-            includes = (self.cutlass.include, paths.kernels_dir(), *self.scope.includes)
             command = self.compiler.command(
                 [
+                    *self.scope.flags,
                     *(flag for flag in language_flags() if flag != "-O3"),
                     f"-arch=sm_{specs[0].sm}a",
                     "-ptx",
-                    *(f"-I{include}" for include in includes),
+                    f"-I{self.cutlass.include}",
+                    f"-I{paths.kernels_dir()}",
                     "question.cu",
                     "-o",
                     "answer.ptx",

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tileforge import paths
+from tileforge.arch import get_arch
 from tileforge.errors import InputError, ToolchainError
 from tileforge.formats import OUT_BITS, get_format
 from tileforge.tactic import Tactic
 
-_ARCH = re.compile(r"sm(\d{2,3})")
 _ENTRY = "entry.cu"
 _EXPORTS = "exports.map"
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -36,8 +36,7 @@ class KernelSpec:
     tactic: Tactic
 
     def __post_init__(self) -> None:
-        if not _ARCH.fullmatch(self.arch):
-            raise InputError(f"unknown architecture {self.arch!r}: use sm90, sm120 or sm121")
+        get_arch(self.arch)
         get_format(self.format)
         if self.out not in OUT_BITS:
             raise InputError(f"unknown output type {self.out!r}: use one of {', '.join(OUT_BITS)}")
@@ -45,7 +44,7 @@ class KernelSpec:
 
     @property
     def sm(self) -> int:
-        return int(self.arch[2:])
+        return get_arch(self.arch).sm
 
     @property
     def id(self) -> str:
@@ -100,7 +99,8 @@ class KernelSpec:
 
     def arch_flags(self) -> list[str]:
         """The ``a`` architectures: block-scaled MMA and WGMMA exist only in those."""
-        return [f"-gencode=arch=compute_{self.sm}a,code=sm_{self.sm}a"]
+        real = get_arch(self.arch).nvcc_arch
+        return [f"-gencode=arch={real.replace('sm_', 'compute_')},code={real}"]
 
 
 def language_flags() -> list[str]:
@@ -143,25 +143,23 @@ def sources_digest(arch: str, kernels: Path | None = None) -> str:
     """
     kernels = kernels or paths.kernels_dir()
     digest = hashlib.sha256()
-    for name in sorted(_sources(int(arch[2:]), kernels)):
+    for name in sorted(_sources(f"{get_arch(arch).kernels}.cuh", kernels)):
         content = (kernels / name).read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:12]
 
 
-def _sources(sm: int, kernels: Path) -> set[str]:
-    entry = kernels / _ENTRY
-    if not entry.is_file():
+def _sources(own: str, kernels: Path) -> set[str]:
+    """Files of ``kernels`` that a kernel whose SM's header is ``own`` is made of."""
+    if not (kernels / _ENTRY).is_file():
         raise ToolchainError(f"no kernel sources in {kernels}: reinstall tileforge, which carries them")
-    direct = {name for name in _INCLUDE.findall(entry.read_text(encoding="utf-8")) if (kernels / name).is_file()}
-    serving = [int(found[1]) for name in direct if (found := _SM_HEADER.fullmatch(name)) and int(found[1]) <= sm]
-    own = f"sm{max(serving)}.cuh" if serving else ""
-    pending = [name for name in direct if not _SM_HEADER.fullmatch(name) or name == own]
-    seen = {_ENTRY, *([_EXPORTS] if (kernels / _EXPORTS).is_file() else [])}
+    seen = {_EXPORTS} if (kernels / _EXPORTS).is_file() else set()
+    pending = [_ENTRY]
     while pending:
         name = pending.pop()
         if name in seen or not (kernels / name).is_file():
             continue
         seen.add(name)
-        pending += _INCLUDE.findall((kernels / name).read_text(encoding="utf-8"))
+        found = _INCLUDE.findall((kernels / name).read_text(encoding="utf-8"))
+        pending += [i for i in found if name != _ENTRY or i == own or not _SM_HEADER.fullmatch(i)]
     return seen

@@ -14,7 +14,6 @@ an extrapolation where the later one has a bucket. Files are read once; :meth:`P
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 import threading
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tileforge import paths
 from tileforge.db.key import Key
-from tileforge.db.lookup import NOTHING_TO_LAUNCH, Pick, Table, command_for
+from tileforge.db.lookup import NOTHING_TO_LAUNCH, Pick, Table, command_for, with_command
 from tileforge.db.store import TuningDB
 from tileforge.errors import DeviceError, InputError
 from tileforge.problem import GroupedGemm
@@ -32,7 +31,8 @@ from tileforge.problem import GroupedGemm
 if TYPE_CHECKING:
     from tileforge.arch.gpus import Gpu
 
-log = logging.getLogger(__name__)
+#: Misses that a picker remembers; serving asks for few distinct problems, and a loop over sizes must not fill memory.
+MOST_MISSES = 4096
 
 Database = TuningDB | str | os.PathLike[str]
 
@@ -67,6 +67,7 @@ class Picker:
         self._undetected = ""
         self._tables: dict[tuple[str, str, str, int, int, int], tuple[Table, ...]] = {}
         self._told: set[object] = set()
+        self._misses: dict[tuple[str, GroupedGemm], Pick] = {}
 
     def pick(self, problem: GroupedGemm, gpu: str | Gpu | None = None) -> Pick:
         """What to run for ``problem``. Raises InputError for a ``gpu`` that nobody knows; a GPU that cannot be
@@ -79,7 +80,7 @@ class Picker:
             try:
                 sku = self._resolve(name)
             except DeviceError as error:
-                return self._count(Pick(reason=str(error), command=command_for(problem, "SKU")), problem, "")
+                return self._count(with_command(Pick(reason=str(error)), problem, "SKU"), problem, "SKU")
         tables = self._tables.get((sku, problem.format, problem.out, problem.n, problem.k, problem.groups))
         if tables is None:
             tables = self._load(sku, problem)
@@ -95,8 +96,8 @@ class Picker:
                 if not weakness:
                     break
         if best is None:
-            best = Pick(reason="no database to look in", command=command_for(problem, sku))
-        return self._count(best, problem, sku)
+            best = Pick(reason="no database to look in")
+        return self._count(best if best else self._missed(best, problem, sku), problem, sku)
 
     def reload(self) -> None:
         """Reads the files again from the next pick on; picks that run meanwhile get the old answer or the new one."""
@@ -107,25 +108,33 @@ class Picker:
             self._told = set()
             self._undetected = ""
 
-    def _count(self, pick: Pick, problem: GroupedGemm, sku: str) -> Pick:
-        with self._mutex:
-            if not pick:
-                self.misses += 1
-                self._tell(("miss", sku, problem.key, pick.reason), "%s: %s", pick.reason, pick.command)
-            else:
-                self.hits += 1
-                if pick.extrapolated:
-                    self.extrapolations += 1
-                    self._tell(
-                        (sku, problem.key), "M=%s of %s: %s; %s", problem.m, problem.key, pick.reason,
-                        command_for(problem, sku),
-                    )  # fmt: skip
-        return pick
+    def _missed(self, miss: Pick, problem: GroupedGemm, sku: str) -> Pick:
+        """``miss`` with its command, made once per problem: serving may miss at every call."""
+        told = self._misses.get((sku, problem))
+        if told is None or told.reason != miss.reason:
+            if len(self._misses) >= MOST_MISSES:
+                self._misses = {}
+            told = self._misses[sku, problem] = with_command(miss, problem, sku)
+        return told
 
-    def _tell(self, once: object, message: str, *values: object) -> None:
-        if once not in self._told:
+    def _count(self, pick: Pick, problem: GroupedGemm, sku: str) -> Pick:
+        if pick and not pick.extrapolated:
+            with self._mutex:
+                self.hits += 1
+            return pick
+        once = (sku, problem.format, problem.out, problem.n, problem.k, problem.groups, bool(pick), pick.source)
+        with self._mutex:
+            self.hits += bool(pick)
+            self.misses += not pick
+            self.extrapolations += pick.extrapolated
+            told = once in self._told
             self._told.add(once)
-            log.warning(message, *values)
+        if not told:
+            what = f"M={problem.m} of {problem.key}: {pick.reason}" if pick else pick.reason
+            import logging  # here, because it costs more than all the rest of this module
+
+            logging.getLogger(__name__).warning("%s; to record it: %s", what, pick.command or command_for(problem, sku))
+        return pick
 
     def _load(self, sku: str, problem: GroupedGemm) -> tuple[Table, ...]:
         with self._mutex:

@@ -1,0 +1,58 @@
+"""``tileforge enumerate``: the space of tactics of a problem, what is legal and why the rest is not."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from tileforge.cli.context import print_json, target
+from tileforge.cli.options import arch_options, json_option, problem_options, take_problems
+from tileforge.problem import GroupedGemm
+
+
+@click.command("enumerate")
+@problem_options
+@arch_options
+@click.option("--explain", is_flag=True, help="List what was dropped, with its reason.")
+@click.option("--menu", "only_menu", is_flag=True, help="Only the tactics that tune would build.")
+@json_option
+@take_problems
+def command(
+    problems: list[GroupedGemm], notes: list[str], gpu: str | None, arch: str | None, cutlass: str | None,
+    explain: bool, only_menu: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """List the legal tactics of a problem, and count the others by reason. Needs no GPU and no compiler."""
+    from tileforge import space
+
+    answers = []
+    # The space depends on N, K and format and not on M: one answer for each key.
+    for problem in {problem.key: problem for problem in problems}.values():
+        where = target(gpu, arch, cutlass, problem.format)
+        began = time.perf_counter()
+        tactics = space.menu(problem, where.arch, where.cutlass) if only_menu else None
+        pruned = space.prune(problem, where.arch, where.cutlass, tactics)
+        answers.append((problem, where, pruned, (time.perf_counter() - began) * 1e3))
+    if as_json:
+        print_json(
+            [
+                {
+                    "problem": problem.as_dict(), "arch": where.arch.name, "cutlass": where.cutlass,
+                    "summary": pruned.summary(), "milliseconds": round(elapsed, 1), "dropped": pruned.dropped,
+                    "tactics": [{"tactic": t.id, **v.as_dict()} for t, v in pruned.verdicts if v or explain],
+                }
+                for problem, where, pruned, elapsed in answers
+            ]
+        )  # fmt: skip
+        return
+    for note in notes:
+        click.echo(f"note: {note}")
+    for problem, where, pruned, elapsed in answers:
+        for tactic, verdict in pruned.verdicts:
+            if verdict:
+                click.echo(f"{tactic.id:<44} {verdict.figures['stages']} stages, {verdict.figures['smem_bytes']:,} B")
+            elif explain:
+                click.echo(f"{tactic.id:<44} {verdict.kind} ({verdict.reason}): {verdict.message}")
+        click.echo(
+            f"{problem.key} on {where.arch.name} with CUTLASS {where.cutlass}: {pruned.summary()} [{elapsed:.0f} ms]"
+        )
