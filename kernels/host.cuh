@@ -1,8 +1,7 @@
 // The host side of one tactic: checks arguments, sizes the workspace, launches.
 //
-// Everything is a template over Kernel on purpose: nvcc then hands the host compiler the names as written.
-// In plain functions it spells the CUTLASS types out, thousands of characters each, and g++ 12 takes two
-// spellings of one SM120 type of CUTLASS 4.2.0 for different types.
+// Everything is a template over Kernel on purpose: nvcc then hands the host compiler the names as written,
+// instead of spelling out CUTLASS types of several thousand characters, and symbols stay short.
 #pragma once
 
 #include "errors.cuh"

@@ -55,6 +55,25 @@ template <> struct Schedules<TF_SCHEDULE_PINGPONG> {
   using Epilogue = cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong;
 };
 
+#if CUTLASS_VERSION < 450
+// CUTLASS 4.2.0 writes Int<SFVectorSize> with an unsigned SFVectorSize (sm120_blockscaled_mma_builder.inl).
+// nvcc makes that C<16>, g++ 12 C<16u>: two types, and the launch stub does not compile. 4.5.0 casts to int.
+template <class T> struct WithInts { using type = T; };
+template <auto V> struct WithInts<cute::C<V>> { using type = cute::C<static_cast<int>(V)>; };
+template <class... T> struct WithInts<cute::tuple<T...>> { using type = cute::tuple<typename WithInts<T>::type...>; };
+template <class S, class D> struct WithInts<cute::Layout<S, D>> {
+  using type = cute::Layout<typename WithInts<S>::type, typename WithInts<D>::type>;
+};
+template <class P, class T, class EA, class SA, class EB, class SB, class M, class GA, class LA, class CA, class XA,
+          class GB, class LB, class CB, class XB>
+struct WithInts<cutlass::gemm::collective::CollectiveMma<P, T, EA, SA, EB, SB, M, GA, LA, CA, XA, GB, LB, CB, XB>> {
+  using type = cutlass::gemm::collective::CollectiveMma<P, T, EA, SA, EB, SB, M, GA, typename WithInts<LA>::type, CA, XA,
+                                                        GB, typename WithInts<LB>::type, CB, XB>;
+};
+#else
+template <class T> struct WithInts { using type = T; };
+#endif
+
 template <int Format_, int Out_, int TileM, int TileN, int TileK, int ClusterM, int ClusterN, int Schedule_,
           int Stages_, int EpiM, int EpiN, int SwapAB_>
 struct Kernel {
@@ -92,10 +111,10 @@ struct Kernel {
       typename EpilogueTile<EpiM, EpiN>::type, float, float, void, LayoutD *, align_d, ElementD, LayoutD *, align_d,
       typename Tags::Epilogue>::CollectiveOp;
 
-  using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+  using CollectiveMainloop = typename WithInts<typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm120, cutlass::arch::OpClassBlockScaledTensorOp, typename Ops::A, cutlass::layout::RowMajor *,
       align_a, typename Ops::B, cutlass::layout::ColumnMajor *, align_b, float, TileShape, ClusterShape,
-      typename StageCount<Stages_, CollectiveEpilogue>::type, typename Tags::Mainloop>::CollectiveOp;
+      typename StageCount<Stages_, CollectiveEpilogue>::type, typename Tags::Mainloop>::CollectiveOp>::type;
 
   using GemmKernel = cutlass::gemm::kernel::GemmUniversal<ProblemShape, CollectiveMainloop, CollectiveEpilogue>;
   using Facts = Derived<GemmKernel>;

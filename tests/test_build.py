@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from tileforge.errors import BuildError, InputError, ToolchainError
 from tileforge.tactic import Tactic
 from tileforge.toolchain import Builder, BuildOutcome, KernelSpec, Library, find_cutlass
 from tileforge.toolchain import build as build_module
+from tileforge.toolchain.verify import query
 
 
 @pytest.fixture
@@ -160,7 +162,7 @@ def test_broken_entries_are_built_again(tools: Fake) -> None:
         (again,) = tools.builder().build([spec()])
         assert not again.cached and again.kernel is not None and again.kernel.path == first.kernel.path
         # Asked in another process: damaging a file that this one has mapped would take it down.
-        assert build_module.query(again.kernel.path, spec())["tile_n"] == 64
+        assert query(again.kernel.path, spec())["tile_n"] == 64
     assert tools.compiles == 6 and temporary(tools) == []
 
 
@@ -229,6 +231,30 @@ def test_a_compiler_that_vanished_is_one_line(tools: Fake) -> None:
     with pytest.raises(ToolchainError, match="cannot be started"):
         builder.build([spec()])
     assert temporary(tools) == []
+
+
+def test_a_full_disk_is_one_line(tools: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(build_module, "write_meta", full)
+    with pytest.raises(BuildError, match=r"cannot store kernels in .*: No space left on device"):
+        tools.builder().build([spec()])
+    assert temporary(tools) == [] and tools.builder().lookup(spec()) is None
+
+
+def test_sources_that_change_during_a_build_give_no_kernel(tools: Fake) -> None:
+    """What was compiled would be filed under the hash of something else."""
+    header = tools.kernels / "sm120.cuh"
+    builder = tools.builder(jobs=1)
+
+    def edit(outcome: BuildOutcome) -> None:
+        if outcome.spec == spec():
+            header.write_text("// edited\n")
+
+    with pytest.raises(BuildError, match="changed during the build"):
+        builder.build([spec(), spec(stages=SLOW)], on_done=edit)
+    assert builder.build([spec()])[0].cached is False  # and a new call goes by the new sources
 
 
 def test_stale_temporary_directories_are_swept(tools: Fake) -> None:

@@ -42,10 +42,7 @@ def test_finalize_overshoots_l4(text: str) -> None:
     answer = verdict(text, epilogue="finalize")
     assert not answer
     assert (answer.kind, answer.reason) == ("over", "smem")
-    assert (
-        answer.message
-        == "needs 102,400 B of 101,376 B with 3 stages: 1,024 B over; 2 stages would fit in 74,752 B"
-    )
+    assert answer.message == "needs 102,400 B of 101,376 B with 3 stages: 1,024 B over; 2 stages would fit in 74,752 B"
     assert answer.figures == {
         "stages": 3,
         "smem_bytes": 102_400,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tileforge.arch import ArchSpec, Context, get_arch
-from tileforge.arch.spec import EPILOGUES
+from tileforge.arch.spec import EPILOGUES, Shape
 from tileforge.arch.storage import Storage
 from tileforge.errors import InputError
 from tileforge.formats import OUT_BITS, get_format
@@ -68,15 +68,12 @@ def context(arch: ArchSpec, format: str, out: str, cutlass: str, epilogue: str) 
 
 def storage(tactic: Tactic, ask: Context) -> Storage:
     """The layout of the kernel's shared memory; the same for all stage counts and run-time fields."""
-    return _storage(tactic.tile, tactic.schedule, tactic.swap_ab, tactic.epilogue_tile, ask)
+    return _storage(Shape(tactic.tile, tactic.schedule, tactic.swap_ab, tactic.epilogue_tile), ask)
 
 
 @lru_cache(maxsize=65536)
-def _storage(
-    tile: tuple[int, int, int], schedule: str, swap_ab: bool, epilogue_tile: tuple[int, int] | None, ask: Context
-) -> Storage:
-    tactic = Tactic(tile, schedule=schedule, swap_ab=swap_ab, epilogue_tile=epilogue_tile)
-    return ask.arch.storage(tactic, ask)
+def _storage(shape: Shape, ask: Context) -> Storage:
+    return ask.arch.storage(shape, ask)
 
 
 def breakdown(

@@ -6,7 +6,7 @@ devices measured at 101,376 B per block, 102,400 B per SM.
 
 from __future__ import annotations
 
-from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, epilogue_tile
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape
 from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align
 from tileforge.formats import SCALE_ROWS
 from tileforge.tactic import SWIZZLES, Tactic
@@ -78,7 +78,7 @@ def _tile_n(tactic: Tactic, context: Context) -> str:
 
 
 def _epilogue_tile(tactic: Tactic, context: Context) -> str:
-    m, n = epilogue_tile(tactic, AUTO_EPILOGUE)
+    m, n = tactic.epilogue_tile or AUTO_EPILOGUE
     tile_m, tile_n, _ = tactic.tile
     store_m, store_n = _store_tile(tactic)
     if tile_m % m or tile_n % n:
@@ -98,29 +98,29 @@ def _swizzle(tactic: Tactic, _: Context) -> str:
     return f"max swizzle {tactic.swizzle}: use one of {', '.join(map(str, SWIZZLES))}"
 
 
-def _buffers(tactic: Tactic, context: Context) -> Buffers:
+def _buffers(shape: Shape, context: Context) -> Buffers:
     """``sm120_get_tma_dispatch_policy`` and ``CollectiveEpilogue::SharedStorage``: how many buffers C and D have."""
-    m, n = epilogue_tile(tactic, AUTO_EPILOGUE)
-    tiles = (tactic.tile[0] // m) * (tactic.tile[1] // n)
+    m, n = shape.epilogue_tile or AUTO_EPILOGUE
+    tiles = (shape.tile[0] // m) * (shape.tile[1] // n)
     buffer = m * n * context.out_bits // 8
-    align = swizzle_align(m if tactic.swap_ab else n, context.out_bits)
+    align = swizzle_align(m if shape.swap_ab else n, context.out_bits)
     stages_d = min(tiles, 2)
     if context.epilogue == "plain":  # C is void
-        return Buffers((("epilogue D", stages_d * buffer),), align, stages_d)
+        return Buffers.of((("epilogue D", stages_d * buffer),), align, stages_d)
     if context.epilogue == "c":  # C and D share their buffers
         stages_c = max(min(tiles, 2), stages_d + 1)
-        return Buffers((("epilogue C and D", stages_c * buffer),), align, stages_c)
+        return Buffers.of((("epilogue C and D", stages_c * buffer),), align, stages_c)
     # finalize: D is void and scattered to global memory, so nothing is shared and both keep their buffers
-    return Buffers((("epilogue C", stages_d * buffer), ("epilogue D", stages_d * buffer)), align, stages_d)
+    return Buffers.of((("epilogue C", stages_d * buffer), ("epilogue D", stages_d * buffer)), align, stages_d)
 
 
-def storage(tactic: Tactic, context: Context) -> Storage:
-    m, n, k = tactic.tile
+def storage(shape: Shape, context: Context) -> Storage:
+    m, n, k = shape.tile
     form = context.form
     vector = form.scale_vector or 1
     columns = n if context.cutlass == "4.2.0" else max(n, SCALE_ROWS)
     bits_a, bits_b = form.smem_a_bits, form.smem_b_bits
-    if tactic.swap_ab:
+    if shape.swap_ab:
         bits_a, bits_b = bits_b, bits_a
     parts = (
         ("A tiles", m * k * bits_a // 8, 1024),
@@ -128,15 +128,15 @@ def storage(tactic: Tactic, context: Context) -> Storage:
         ("A scales", m * k // vector, 16),
         ("B scales", columns * k // vector, 16),
     )
-    epilogue = _buffers(tactic, context)
+    epilogue = _buffers(shape, context)
     stage_bytes = sum(size for _, size, _ in parts) + STAGE_BARRIERS
     room = SMEM_PER_BLOCK - RESERVE[context.cutlass] - epilogue.storage
     return Storage(
         parts=parts,
         align=1024,
         epilogue=epilogue,
-        epilogue_tile=epilogue_tile(tactic, AUTO_EPILOGUE),
-        pingpong=tactic.schedule == "pingpong",
+        epilogue_tile=shape.epilogue_tile or AUTO_EPILOGUE,
+        pingpong=shape.schedule == "pingpong",
         maps=TENSOR_MAP * (4 + 3),
         stage_bytes=stage_bytes,
         auto_stages=max(room // stage_bytes, 0),
@@ -147,7 +147,7 @@ def unconfirmed(tactic: Tactic, _: Context) -> str:
     m, n, k = tactic.tile
     if m not in (128, 256) or n not in (32, 64, 128, 256) or k not in (64, 128, 256):
         return f"tile {m}x{n}x{k} was not compared with the compiler (M 128, 256; N 32 to 256; K 64 to 256 were)"
-    if epilogue_tile(tactic, AUTO_EPILOGUE)[1] % 16:
+    if (tactic.epilogue_tile or AUTO_EPILOGUE)[1] % 16:
         return "epilogue tiles narrower than the 16 columns that the warps store at once were not compiled in full"
     return ""
 

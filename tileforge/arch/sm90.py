@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, epilogue_tile
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape
 from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align, up
 from tileforge.tactic import SWIZZLES, Tactic
 
@@ -19,7 +19,7 @@ WGMMA_N = (256, 192, 128, 96, 64, 32, 16, 8)
 RESERVE = 2 * TENSOR_MAP + BARRIER_PAIR * SCHEDULER_STAGES
 
 
-def _rows(tactic: Tactic) -> int:
+def _rows(tactic: Tactic | Shape) -> int:
     """Rows of the tile that the warp groups work on at once: two groups of 64 cooperative, one pingpong."""
     return 128 if tactic.schedule == "cooperative" else 64
 
@@ -28,7 +28,7 @@ def _wgmma_n(tile_n: int) -> int:
     return next((n for n in WGMMA_N if tile_n % n == 0), 0)
 
 
-def auto_epilogue(tactic: Tactic) -> tuple[int, int]:
+def auto_epilogue(tactic: Tactic | Shape) -> tuple[int, int]:
     """``sm90_compute_tile_shape_or_override``: gcd(min(32, N), N) columns."""
     n = tactic.tile[1]
     return _rows(tactic), next(width for width in (32, 16, 8, 4, 2, 1) if n % width == 0)
@@ -76,7 +76,7 @@ def _multicast(tactic: Tactic, _: Context) -> str:
 
 
 def _epilogue_tile(tactic: Tactic, context: Context) -> str:
-    m, n = epilogue_tile(tactic, auto_epilogue(tactic))
+    m, n = tactic.epilogue_tile or auto_epilogue(tactic)
     tile_m, tile_n, _ = tactic.tile
     rows, columns = _rows(tactic), _wgmma_n(tile_n)
     if m != rows:
@@ -98,32 +98,32 @@ def _swizzle(tactic: Tactic, _: Context) -> str:
     return f"max swizzle {tactic.swizzle}: use one of {', '.join(map(str, SWIZZLES))}"
 
 
-def _buffers(tactic: Tactic, context: Context) -> Buffers:
+def _buffers(shape: Shape, context: Context) -> Buffers:
     """``sm90_get_tma_dispatch_policy`` and ``CollectiveEpilogue::SharedStorage``: how many buffers C and D have."""
-    m, n = epilogue_tile(tactic, auto_epilogue(tactic))
-    tiles = (tactic.tile[0] // m) * (tactic.tile[1] // n)
+    m, n = shape.epilogue_tile or auto_epilogue(shape)
+    tiles = (shape.tile[0] // m) * (shape.tile[1] // n)
     buffer = m * n * context.out_bits // 8
-    align = swizzle_align(m if tactic.swap_ab else n, context.out_bits)
+    align = swizzle_align(m if shape.swap_ab else n, context.out_bits)
     stages_d = min(tiles, 2)
     if context.epilogue == "plain":  # C is void
-        return Buffers((("epilogue D", stages_d * buffer),), align, min(tiles, 4))
+        return Buffers.of((("epilogue D", stages_d * buffer),), align, min(tiles, 4))
     stages_c = max(min(tiles, 4), stages_d + 1)  # C and D share their buffers
-    return Buffers((("epilogue C and D", stages_c * buffer),), align, stages_c)
+    return Buffers.of((("epilogue C and D", stages_c * buffer),), align, stages_c)
 
 
-def storage(tactic: Tactic, context: Context) -> Storage:
-    m, n, k = tactic.tile
+def storage(shape: Shape, context: Context) -> Storage:
+    m, n, k = shape.tile
     form = context.form
     parts = (("A tiles", m * k * form.smem_a_bits // 8, 128), ("B tiles", n * k * form.smem_b_bits // 8, 128))
-    epilogue = _buffers(tactic, context)
+    epilogue = _buffers(shape, context)
     stage_bytes = up(sum(size for _, size, _ in parts), 128) + BARRIER_PAIR
     room = (SMEM_PER_BLOCK - RESERVE) // 128 * 128 - up(epilogue.storage, 128)
     return Storage(
         parts=parts,
         align=128,
         epilogue=epilogue,
-        epilogue_tile=epilogue_tile(tactic, auto_epilogue(tactic)),
-        pingpong=tactic.schedule == "pingpong",
+        epilogue_tile=shape.epilogue_tile or auto_epilogue(shape),
+        pingpong=shape.schedule == "pingpong",
         maps=TENSOR_MAP * (2 + 3),
         stage_bytes=stage_bytes,
         auto_stages=max(room // stage_bytes, 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tileforge.arch.storage import Storage
 from tileforge.formats import Format
@@ -11,6 +12,15 @@ from tileforge.tactic import Tactic
 
 #: What the epilogue does beside scaling by alpha: nothing, read a C operand, or FlashInfer's fused MoE finalize.
 EPILOGUES = ("plain", "c", "finalize")
+
+
+class Shape(NamedTuple):
+    """The fields of a tactic that the layout of shared memory depends on, by the names that Tactic gives them."""
+
+    tile: tuple[int, int, int]
+    schedule: str
+    swap_ab: bool
+    epilogue_tile: tuple[int, int] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,7 +72,7 @@ class ArchSpec:
     """One SM. Shared-memory figures in bytes; ``smem_reserved`` is what the driver keeps per resident block.
 
     ``cutlass`` lists the versions that rules and storage were read in and checked against the compiler; for any
-    other version the answer is ``unknown``. ``epilogues`` are those checked. ``storage(tactic, context)`` assumes
+    other version the answer is ``unknown``. ``epilogues`` are those checked. ``storage(shape, context)`` assumes
     that the rules hold. ``unconfirmed(tactic, context)`` says why a tactic that breaks no rule is still outside what
     was compared with the compiler, or ``""``.
     """
@@ -79,12 +89,8 @@ class ArchSpec:
     epilogues: tuple[str, ...]
     menus: Mapping[str, Menu]
     rules: tuple[Rule, ...]
-    storage: Callable[[Tactic, Context], Storage]
+    storage: Callable[[Shape, Context], Storage]
     unconfirmed: Callable[[Tactic, Context], str]
-
-
-def epilogue_tile(tactic: Tactic, automatic: tuple[int, int]) -> tuple[int, int]:
-    return tactic.epilogue_tile or automatic
 
 
 def accumulators(tactic: Tactic) -> int:

@@ -14,7 +14,7 @@ each on its own alignment, the whole rounded up to the largest of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: Tile scheduler stages of grouped kernels (``SchedulerPipelineStageCount``) and bytes of a full + empty barrier pair.
 SCHEDULER_STAGES = 8
@@ -33,28 +33,30 @@ def up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-@dataclass(frozen=True, slots=True)
-class Buffers:
-    """The epilogue's C and D buffers: (name, bytes) in order, on alignment ``align``, with ``stages_c`` load stages."""
+class Buffers(NamedTuple):
+    """The epilogue's C and D buffers: (name, bytes) in order, on alignment ``align``, with ``stages_c`` load stages.
+
+    ``tensors``: ``sizeof(Epilogue::TensorStorage)``. ``storage``: ``sizeof(Epilogue::SharedStorage)``, which is what
+    the builders set aside for the epilogue.
+    """
 
     parts: tuple[tuple[str, int], ...]
     align: int
     stages_c: int
+    tensors: int
+    storage: int
 
-    @property
-    def tensors(self) -> int:
-        """``sizeof(Epilogue::TensorStorage)``: the buffers, then at least one byte of the fusion's own storage."""
-        return up(sum(size for _, size in self.parts) + 1, self.align)
-
-    @property
-    def storage(self) -> int:
-        """``sizeof(Epilogue::SharedStorage)``: what the builders set aside for the epilogue."""
+    @classmethod
+    def of(cls, parts: tuple[tuple[str, int], ...], align: int, stages_c: int) -> Buffers:
+        """The fusion's own storage follows the buffers and takes at least a byte; ``align`` 0: there is no layout."""
+        rounded = align or 1
+        tensors = up(sum([size for _, size in parts]) + 1, rounded)
         maps = TENSOR_MAP * (1 + EPILOGUE_WARP_GROUPS)
-        return up(up(self.tensors, TENSOR_MAP) + maps + BARRIER_PAIR * self.stages_c, max(self.align, TENSOR_MAP))
+        storage = up(up(tensors, TENSOR_MAP) + maps + BARRIER_PAIR * stages_c, max(rounded, TENSOR_MAP))
+        return cls(parts, align, stages_c, tensors, storage)
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """One kernel's shared memory before the number of stages is chosen. All sizes in bytes.
 
     ``parts``: (name, bytes a stage, alignment) of the mainloop's tiles, in order. ``auto_stages``: the count that
@@ -76,12 +78,13 @@ class Storage:
         offset = 0
         for _, size, align in self.parts:
             offset = -(-offset // align) * align + size * stages
-        return up(offset, self.align)
+        return -(-offset // self.align) * self.align
 
     def total(self, stages: int) -> int:
         """``sizeof(GemmKernel::SharedStorage)``: the bytes that the launch asks for."""
-        align = max(self.align, self.epilogue.align, TENSOR_MAP)
-        tensors = up(up(self.mainloop_bytes(stages), self.epilogue.align) + self.epilogue.tensors, align)
+        epilogue = self.epilogue
+        align = max(self.align, epilogue.align, TENSOR_MAP)
+        tensors = up(up(self.mainloop_bytes(stages), epilogue.align or 1) + epilogue.tensors, align)
         offset = tensors + self._pipelines(stages) + SCHEDULER_STAGES * WORK_TILE
         return up(up(offset, TENSOR_MAP) + self.maps, align)
 
@@ -101,7 +104,7 @@ class Storage:
 
     def most_stages(self, limit: int) -> int:
         """The largest number of stages whose kernel fits into ``limit`` bytes; 0 when not even one does."""
-        stages = (limit - self.total(0)) // sum(size for _, size, _ in self.parts) + 1
+        stages = (limit - self.total(0)) // sum([size for _, size, _ in self.parts]) + 1
         while stages > 0 and self.total(stages) > limit:
             stages -= 1
         return max(stages, 0)

@@ -87,7 +87,7 @@ def order_of(tactic: Tactic, problem: GroupedGemm) -> tuple[object, ...]:
 
 @dataclass
 class _Work:
-    """Totals over all groups: blocks' tiles (padding included), tiles of weights, bytes through device memory and L2."""
+    """Totals over all groups: tiles (padding included), tiles of weights (``streams``), bytes through DRAM and L2."""
 
     tiles: int = 0
     real_tiles: int = 0

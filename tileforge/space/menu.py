@@ -81,4 +81,3 @@ def _sm90(format: str) -> Iterator[Tactic]:
         for m, n in ((128, 128), (128, 256), (256, 128)):
             for schedule, swap_ab in itertools.product(_BOTH, (False, True)):
                 yield Tactic((m, n, line), cluster, schedule, swap_ab=swap_ab)
-

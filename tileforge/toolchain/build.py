@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -22,28 +18,14 @@ from tileforge.toolchain.compiler import Compiler, find_compiler
 from tileforge.toolchain.cutlass import Cutlass, find_cutlass
 from tileforge.toolchain.diagnose import first_error, is_machine_failure
 from tileforge.toolchain.kernel import Failure, Kernel
-from tileforge.toolchain.library import ABI_VERSION, FORMATS, OUTS, SCHEDULES, Info
 from tileforge.toolchain.machine import default_jobs
 from tileforge.toolchain.process import Ran, run_group
 from tileforge.toolchain.spec import KernelSpec, compile_flags, kernel_command, sources_digest
+from tileforge.toolchain.verify import NO_ANSWER, query
 
 COMPILE_FAILED, TIMEOUT = "compile_failed", "timeout"
-NO_ANSWER = "does not answer tf_query"
 MACHINE_HINT = " (not remembered: this looks like the machine's memory, disk or installation; try fewer jobs)"
-_QUERY_TIMEOUT_S = 60.0
 _LOG_KEPT = 200_000
-#: Prints tf_info as a list of numbers. The buffer has room for the larger structure of another interface version.
-_ASK = """
-import ctypes, json, sys
-library = ctypes.CDLL(sys.argv[1])
-for name in ("tf_workspace_size", "tf_load", "tf_prepare", "tf_run", "tf_last_error"):
-    getattr(library, name)
-buffer = (ctypes.c_int32 * 1024)()
-code = library.tf_query(buffer)
-if code:
-    raise RuntimeError(f"code {code}")
-print(json.dumps(buffer[:int(sys.argv[2])]))
-"""
 
 
 @dataclass(frozen=True)
@@ -175,6 +157,7 @@ class Builder:
         compiles and leaves the kernels finished so far. Raises BuildError when a kernel is missing and nothing
         here can build it, or when the cache cannot be written.
         """
+        self._sources.clear()  # sources may have been edited since the last call
         wanted = list(specs)
         outcomes: dict[KernelSpec, BuildOutcome] = {}
         todo: list[KernelSpec] = []
@@ -241,6 +224,8 @@ class Builder:
             text = log.read_text(encoding="utf-8", errors="replace")
             info, failure, message = self._judge(spec, ran, entry / "kernel.so", text)
             message = f"{spec.tactic.kernel_id}: {message}" if failure else ""
+            if sources_digest(spec.arch, self.kernels_dir) != self._digest(spec.arch):
+                raise BuildError(f"the kernel sources in {self.kernels_dir} changed during the build: run it again")
             if failure == COMPILE_FAILED and (is_machine_failure(text) or NO_ANSWER in message):
                 return BuildOutcome(spec, None, failure, message + MACHINE_HINT, ran.seconds)
             meta = self._meta(spec, ran)
@@ -255,6 +240,8 @@ class Builder:
             if isinstance(stored, Kernel):
                 return BuildOutcome(spec, stored, seconds=ran.seconds)
             return BuildOutcome(spec, None, failure, message, ran.seconds, log=stored.log)
+        except OSError as error:
+            raise BuildError(f"cannot store kernels in {self.cache.root}: {error.strerror}") from None
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -303,42 +290,3 @@ class Builder:
         if arch not in self._sources:
             self._sources[arch] = sources_digest(arch, self.kernels_dir)
         return self._sources[arch]
-
-
-def query(path: Path, spec: KernelSpec) -> dict[str, int]:
-    """What the kernel in ``path`` answers to ``tf_query``, checked against ``spec``.
-
-    Asked in a process of its own, so that a broken object cannot take this one down. Raises BuildError.
-    """
-    try:
-        # -I -S: neither tileforge nor anything else is imported there, only ctypes.
-        answer = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _ASK, str(path), str(ctypes.sizeof(Info) // 4)],
-            capture_output=True,
-            text=True,
-            timeout=_QUERY_TIMEOUT_S,
-        )
-        info = dict(zip((field[0] for field in Info._fields_), json.loads(answer.stdout), strict=True))
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"the kernel compiled but {NO_ANSWER} within {_QUERY_TIMEOUT_S:g} s") from None
-    except ValueError:
-        # The last line of a traceback: "Class: message", and the message may name the file.
-        last = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
-        said = (last.partition(": ")[2] or last).replace(str(path), "the object")
-        raise BuildError(f"the kernel compiled but {NO_ANSWER}: {said}") from None
-    tactic = spec.tactic
-    for name, answered, wanted in (
-        ("interface version", info["abi_version"], ABI_VERSION),
-        ("sm", info["sm"], spec.sm),
-        ("format", info["format"], FORMATS[spec.format]),
-        ("out", info["out"], OUTS[spec.out]),
-        ("tile", (info["tile_m"], info["tile_n"], info["tile_k"]), tactic.tile),
-        ("cluster", (info["cluster_m"], info["cluster_n"]), tactic.cluster),
-        ("schedule", info["schedule"], SCHEDULES[tactic.schedule]),
-        ("swap_ab", info["swap_ab"], int(tactic.swap_ab)),
-        ("stages", info["stages"], tactic.stages or info["stages"]),
-        ("epilogue tile", (info["epi_m"], info["epi_n"]), tactic.epilogue_tile or (info["epi_m"], info["epi_n"])),
-    ):
-        if answered != wanted:
-            raise BuildError(f"the kernel compiled, but as another one: its {name} is {answered}, asked was {wanted}")
-    return info
