@@ -56,7 +56,7 @@ tune: headers $(if $(GPU),$(VENV)/.torch)
 	TILEFORGE_DB=$(DB) $(VENV)/bin/tileforge tune --model $(MODEL) $(TUNE_ARGS)
 
 test: lint $(VENV)/.torch headers
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

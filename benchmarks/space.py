@@ -52,7 +52,7 @@ def pruning(arch: ArchSpec, format: str) -> dict[str, object]:
     }
 
 
-def verdicts() -> dict[str, object]:
+def verdicts() -> dict[str, int]:
     """Distinct questions: every tactic of the space, by output type, epilogue and CUTLASS version."""
     arch = ARCHS["sm120"]
     asked: list[tuple[Tactic, dict[str, str]]] = []
@@ -84,14 +84,10 @@ def main() -> None:
     print(f"{result['date']}, {device}")
     print(f"enumerate and prune one problem (CUTLASS {smem.CUTLASS}): first call, median of {REPEATS}")
     for row in rows:
-        print(
-            f"  {row['arch']:6} {row['format']:12} {row['first_ms']:6} ms {row['median_ms']:6} ms  menu {row['menu']:3}  ",
-            end="",
-        )
-        print(row["summary"])
-    print(
-        f"verdicts, {rate['verdicts']:,} distinct SM120 questions: {rate['per_s_first']:,}/s, again {rate['per_s_again']:,}/s"
-    )
+        name = f"{row['arch']:6} {row['format']:12}"
+        print(f"  {name} {row['first_ms']:6} ms {row['median_ms']:6} ms  menu {row['menu']:3}  {row['summary']}")
+    asked, first, again = rate.values()
+    print(f"verdicts, {asked:,} distinct SM120 questions: {first:,}/s, again {again:,}/s")
 
 
 if __name__ == "__main__":

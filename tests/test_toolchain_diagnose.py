@@ -74,7 +74,7 @@ def test_jobs_by_cores_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for memory, archs, expected in (
         (128 * 2**30, ["sm120"], 16),
         (22 * 2**30, ["sm120"], 3),
-        (22 * 2**30, ["sm90"], 7),
+        (22 * 2**30, ["sm90"], 6),
         (22 * 2**30, ["sm90", "sm120"], 3),
         (22 * 2**30, [], 3),
         (2**30, ["sm120"], 1),

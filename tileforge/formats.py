@@ -25,8 +25,8 @@ class Format:
     ``a_bits``/``b_bits`` are bits per element in global memory, ``smem_a_bits``/``smem_b_bits`` in shared
     memory (mxfp8_mxfp4's FP4 operand is unpacked to bytes by TMA). ``scale_vector`` is the number of elements
     along K that share a scale factor (None: no scale factors); it is a property of the format and is never
-    inferred from a count of scale columns. ``max_error`` is the relative error (2-norm, per group) that a right
-    kernel stays under against an fp32 product of the same quantised values; it is the output's rounding.
+    inferred from a count of scale columns. How far a right result may be from an fp32 product of the same quantised
+    values is :mod:`tileforge.measure.check`'s.
     """
 
     name: str

@@ -50,11 +50,6 @@ class Breakdown:
         """Bytes over the limit; 0 when it fits."""
         return max(self.total - self.limit, 0)
 
-    @property
-    def blocks_per_sm(self) -> int:
-        """Blocks that shared memory alone would let one SM hold. These kernels run one per SM."""
-        return self.limit // self.total if self.total else 0
-
 
 @lru_cache(maxsize=256)
 def context(arch: ArchSpec, format: str, out: str, cutlass: str, epilogue: str) -> Context:

@@ -5,7 +5,8 @@
 ``--cutlass``: CUTLASS include directories, one for each version. ``--extensions``: FlashInfer's
 ``csrc/nv_internal/tensorrt_llm/cutlass_extensions/include``, for the fused finalize epilogue. Writes
 ``smem_truth.json`` beside this file: every tactic of the default menus, the project's own cases, and a seeded random
-sample of a wider space than the menus', refused tactics included. Takes about 12 minutes on one core.
+sample of a wider space than the menus', refused tactics included. Takes about 15 minutes on one core; each section
+is written when it is done.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tileforge import space
 from tileforge.arch import get_arch
@@ -25,9 +27,9 @@ from tileforge.tactic import Tactic
 from tileforge.toolchain import KernelSpec, oracle
 
 HERE = Path(__file__).parent
-COLUMNS = (
-    "arch format out epilogue tactic stages smem_bytes mainloop_bytes epilogue_bytes threads epilogue_tile error".split()
-)
+TRUTH = HERE / "smem_truth.json"
+COLUMNS = ["cutlass", "arch", "format", "out", "epilogue", "tactic", "stages", "smem_bytes", "mainloop_bytes"]
+COLUMNS += ["epilogue_bytes", "threads", "epilogue_tile", "error"]
 SEED = 20261130
 CASES = [
     ("nvfp4", "plain", "128x128x128"),
@@ -69,16 +71,20 @@ def questions(arch: str, cutlass: str) -> list[Question]:
         asked += [("plain", KernelSpec(arch, name, "bf16", t)) for t in space.menu(problem, get_arch(arch), cutlass)]
     if arch == "sm120":
         asked += [(epilogue, KernelSpec(arch, name, "bf16", Tactic.parse(text))) for name, epilogue, text in CASES]
-        tiles = list(itertools.product((128, 256), (32, 64, 128, 256) if cutlass != "4.2.0" else (128, 256), (64, 128, 256)))
+        tiles = list(
+            itertools.product((128, 256), (32, 64, 128, 256) if cutlass != "4.2.0" else (128, 256), (64, 128, 256))
+        )
         epilogues = ("plain", "c", "finalize")
         epilogue_tiles = [None, None, None, (64, 16), (64, 32), (64, 64), (128, 32), (32, 32), (32, 16), (128, 16)]
-        clusters, amount = [(1, 1)], 110
+        clusters, amount = [(1, 1)], 160 if cutlass == "4.2.0" else 110
     else:
         asked += [("plain", KernelSpec(arch, "bf16", "bf16", Tactic.parse(text))) for text in SM90_CASES]
-        tiles = list(itertools.product((64, 128, 192, 256), (16, 32, 48, 64, 96, 128, 160, 192, 256), (32, 64, 128, 256)))
-        epilogues = ("plain",)
+        tiles = list(
+            itertools.product((64, 128, 192, 256), (16, 32, 48, 64, 96, 128, 160, 192, 256), (32, 64, 128, 256))
+        )
+        epilogues = ("plain", "plain", "c")
         epilogue_tiles = [None, None, None, (64, 16), (64, 64), (128, 16), (128, 64)]
-        clusters, amount = [(1, 1), (1, 1), (2, 1), (1, 2)], 60
+        clusters, amount = [(1, 1), (1, 1), (2, 1), (1, 2)], 80
     pick = random.Random(SEED)
     for _ in range(amount):
         tactic = Tactic(
@@ -89,51 +95,67 @@ def questions(arch: str, cutlass: str) -> list[Question]:
             pick.choice(epilogue_tiles),
             pick.random() < 0.5,
         )
-        asked.append((pick.choice(epilogues), KernelSpec(arch, pick.choice(formats), pick.choice(("bf16", "fp16", "fp32")), tactic)))
+        asked.append(
+            (
+                pick.choice(epilogues),
+                KernelSpec(arch, pick.choice(formats), pick.choice(("bf16", "fp16", "fp32")), tactic),
+            )
+        )
     return list(dict.fromkeys(asked))
 
 
-def scope(epilogue: str, extensions: Path) -> oracle.Scope | None:
+def scope(arch: str, epilogue: str, extensions: Path) -> oracle.Scope | None:
     if epilogue == "plain":
         return None
-    flags = ("-DTF_EPILOGUE_FINALIZE", f"-I{HERE}", f"-I{extensions}")
+    flags = (f"-I{HERE}", "-DTF_EPILOGUE_SM90" if arch == "sm90" else "-DTF_EPILOGUE_FINALIZE", f"-I{extensions}")
     return oracle.Scope(("epilogues.cuh", "oracle.cuh"), "tf::with_c" if epilogue == "c" else "tf::finalize", flags)
+
+
+def record(arch: str, toolchain: oracle.Found, extensions: Path, jobs: int) -> list[list[Any]]:
+    version = toolchain.cutlass.version
+    asked = questions(arch, version)
+    answers: dict[Question, oracle.OracleAnswer] = {}
+    with tempfile.TemporaryDirectory() as empty:
+        for epilogue in ("plain", "c", "finalize"):
+            specs = [spec for name, spec in asked if name == epilogue]
+            where = scope(arch, epilogue, extensions)
+            said = oracle.ask(specs, toolchain, scope=where, cache_dir=Path(empty), jobs=jobs)
+            answers.update({(epilogue, spec): answer for spec, answer in said.items()})
+    refused = sum(not answer.ok for answer in answers.values())
+    print(f"CUTLASS {version}, {arch}: {len(answers)} asked, {refused} refused", flush=True)
+    rows: list[list[Any]] = []
+    for epilogue, spec in asked:
+        a = answers[epilogue, spec]
+        row = [version, arch, spec.format, spec.out, epilogue, spec.tactic.kernel_id, a.stages, a.smem_bytes]
+        rows.append([*row, a.mainloop_bytes, a.epilogue_bytes, a.threads, "x".join(map(str, a.epilogue_tile)), a.error])
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cutlass", type=Path, action="append", required=True)
     parser.add_argument("--extensions", type=Path, required=True)
+    parser.add_argument("--arch", choices=("sm120", "sm90"), help="record this one only, and keep the other's rows")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    found = [oracle.Found.find(directory) for directory in options.cutlass]
-    rows: list[str] = []
-    with tempfile.TemporaryDirectory() as empty:
-        for toolchain, arch in itertools.product(found, ("sm120", "sm90")):
+    old = json.loads(TRUTH.read_text(encoding="utf-8")) if TRUTH.exists() else {"rows": [], "cutlass": {}}
+    for directory in options.cutlass:
+        toolchain = oracle.Found.find(directory)
+        for arch in (options.arch,) if options.arch else ("sm120", "sm90"):
             version = toolchain.cutlass.version
-            asked = questions(arch, version)
-            answers: dict[Question, oracle.OracleAnswer] = {}
-            for epilogue in ("plain", "c", "finalize"):
-                specs = [spec for name, spec in asked if name == epilogue]
-                said = oracle.ask(
-                    specs, toolchain, scope=scope(epilogue, options.extensions), cache_dir=Path(empty), jobs=options.jobs
-                )
-                answers.update({(epilogue, spec): answer for spec, answer in said.items()})
-            print(version, arch, len(answers), "asked,", sum(not answer.ok for answer in answers.values()), "refused", flush=True)
-            for epilogue, spec in asked:
-                a = answers[epilogue, spec]
-                row = [version, arch, spec.format, spec.out, epilogue, spec.tactic.kernel_id, a.stages, a.smem_bytes]
-                row += [a.mainloop_bytes, a.epilogue_bytes, a.threads, "x".join(map(str, a.epilogue_tile)), a.error]
-                rows.append(json.dumps(row))
-    head = {
-        "made_by": "python tests/data/record_smem_truth.py",
-        "date": datetime.date.today().isoformat(),
-        "compiler": f"nvcc {found[0].compiler.build}",
-        "cutlass": {toolchain.cutlass.version: toolchain.cutlass.digest for toolchain in found},
-        "columns": ["cutlass", *COLUMNS],
-    }
-    text = json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(rows) + "\n]}\n"
-    (HERE / "smem_truth.json").write_text(text, encoding="utf-8")
+            fresh = record(arch, toolchain, options.extensions, options.jobs)
+            rows = [row for row in old["rows"] if row[:2] != [version, arch]] + fresh
+            old = {
+                "made_by": "python tests/data/record_smem_truth.py",
+                "date": datetime.date.today().isoformat(),
+                "compiler": f"nvcc {toolchain.compiler.build}",
+                "cutlass": {**old["cutlass"], version: toolchain.cutlass.digest},
+                "columns": COLUMNS,
+                "rows": sorted(rows, key=lambda row: (row[0], row[1])),
+            }
+            head = json.dumps({key: value for key, value in old.items() if key != "rows"})[:-1]
+            text = ",\n".join(json.dumps(row) for row in old["rows"])
+            TRUTH.write_text(f'{head}, "rows": [\n{text}\n]}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def storage(shape: Shape, context: Context) -> Storage:
     m, n, k = shape.tile
     form = context.form
     vector = form.scale_vector or 1
-    columns = n if context.cutlass == "4.2.0" else max(n, SCALE_ROWS)
+    columns = n // SCALE_ROWS * SCALE_ROWS if context.cutlass == "4.2.0" else max(n, SCALE_ROWS)
     bits_a, bits_b = form.smem_a_bits, form.smem_b_bits
     if shape.swap_ab:
         bits_a, bits_b = bits_b, bits_a
@@ -129,7 +129,7 @@ def storage(shape: Shape, context: Context) -> Storage:
         ("B scales", columns * k // vector, 16),
     )
     epilogue = _buffers(shape, context)
-    stage_bytes = sum(size for _, size, _ in parts) + STAGE_BARRIERS
+    stage_bytes = sum([size for _, size, _ in parts]) + STAGE_BARRIERS
     room = SMEM_PER_BLOCK - RESERVE[context.cutlass] - epilogue.storage
     return Storage(
         parts=parts,
@@ -181,7 +181,7 @@ SM120 = ArchSpec(
         Rule("pingpong_n", _pingpong_n, "upstream CUTLASS after 4.5.0, NVIDIA/cutlass#3292"),
         Rule("tile_n", _tile_n, f"{_BUILDER}: N >= 32; sSFBTileShape_N, CUTLASS 4.5.0; N / Blk_MN, CUTLASS 4.2.0"),
         Rule("epilogue_tile", _epilogue_tile, f"{_EPILOGUE}: must divide the tile; {_STORE}: store(), {_BOTH}"),
-        Rule("swizzle", _swizzle, "gemm/kernel/tile_scheduler_params.h: a power of two up to 8, CUTLASS 4.5.0"),
+        Rule("swizzle", _swizzle, "kernels/abi.h: max_swizzle; gemm/kernel/tile_scheduler_params.h, CUTLASS 4.5.0"),
     ),
     storage=storage,
     unconfirmed=unconfirmed,

@@ -116,7 +116,7 @@ def storage(shape: Shape, context: Context) -> Storage:
     form = context.form
     parts = (("A tiles", m * k * form.smem_a_bits // 8, 128), ("B tiles", n * k * form.smem_b_bits // 8, 128))
     epilogue = _buffers(shape, context)
-    stage_bytes = up(sum(size for _, size, _ in parts), 128) + BARRIER_PAIR
+    stage_bytes = up(sum([size for _, size, _ in parts]), 128) + BARRIER_PAIR
     room = (SMEM_PER_BLOCK - RESERVE) // 128 * 128 - up(epilogue.storage, 128)
     return Storage(
         parts=parts,
@@ -163,7 +163,7 @@ SM90 = ArchSpec(
     smem_per_sm=233_472,
     smem_reserved=1024,
     cutlass=("4.2.0", "4.5.0"),
-    epilogues=("plain",),
+    epilogues=("plain", "c"),
     menus={"bf16": _menu(64, 128, 256), "fp8": _menu(64, 128, 256)},
     rules=(
         Rule("cluster", _cluster, f"CUDA programming guide, thread block clusters; {_BUILDER}, {_BOTH}"),
@@ -172,7 +172,7 @@ SM90 = ArchSpec(
         Rule("tile_k", _tile_k, f"{_WGMMA}, {_BOTH}"),
         Rule("multicast", _multicast, f"{_BUILDER}: sm90_cluster_shape_to_tma_atom, swizzle atoms of 8 rows, {_BOTH}"),
         Rule("epilogue_tile", _epilogue_tile, f"{_EPILOGUE}: Unsupported tile shape; {_STORE}: store(), {_BOTH}"),
-        Rule("swizzle", _swizzle, "gemm/kernel/tile_scheduler_params.h: a power of two up to 8, CUTLASS 4.5.0"),
+        Rule("swizzle", _swizzle, "kernels/abi.h: max_swizzle; gemm/kernel/tile_scheduler_params.h, CUTLASS 4.5.0"),
     ),
     storage=storage,
     unconfirmed=unconfirmed,

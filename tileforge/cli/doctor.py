@@ -24,7 +24,8 @@ def command(as_json: bool) -> None:
         return
     gpu, cutlass, compiler, cache = (facts[name] for name in ("gpu", "cutlass", "compiler", "cache"))
     machine = facts["machine"]
-    memory = f"{machine['available_bytes'] / 2**30:.0f} GiB"
+    free = machine["available_bytes"]
+    memory = "unknown memory" if free is None else f"{free / 2**30:.0f} GiB"
     rows = [
         ("GPU", _gpu_line(gpu)),
         ("CUTLASS", f"{cutlass['version']} ({cutlass['digest']}) {cutlass['include']}" if cutlass else "none"),

@@ -39,7 +39,7 @@ class Timeouts:
     check: float = 60.0  # loading the kernel, its first launch, comparing
     time: float = 120.0
     baseline: float = 180.0
-    close: float = 10.0
+    close: float = 30.0  # the driver takes seconds to end a process whose kernel hangs
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tileforge.measure.protocol import Bench
 from tileforge.measure.result import Measurement
-from tileforge.problem import GroupedGemm
 from tileforge.search.result import Finals
 from tileforge.tactic import Tactic
 
@@ -20,16 +18,16 @@ SAMPLES = 3
 
 
 def hold(
-    problem: GroupedGemm,
     tactics: Sequence[Tactic],
-    bench: Bench,
-    kernel_of: Callable[[Tactic], object],
+    measure: Callable[[Tactic, int], Measurement],
     *,
     pairs: int = PAIRS,
     samples: int = SAMPLES,
     on_round: Callable[[int, int], None] | None = None,
 ) -> Finals:
-    """Measures ``tactics`` over ``2 * pairs`` rounds. One that fails in any round leaves, with its failure kept."""
+    """Measures ``tactics``, by ``measure(tactic, samples)``, over ``2 * pairs`` rounds.
+
+    One that fails in any round leaves, with its failure kept."""
     order = list(tactics)
     rounds: list[dict[str, float]] = []
     totals: dict[str, Measurement] = {}
@@ -37,8 +35,7 @@ def hold(
     for number in range(2 * pairs):
         times: dict[str, float] = {}
         for tactic in list(order if number % 2 == 0 else reversed(order)):
-            kernel = kernel_of(tactic)
-            found = bench.measure(problem, tactic, kernel, samples)  # type: ignore[arg-type]
+            found = measure(tactic, samples)
             if not found.ok or found.median_us is None:
                 failures[tactic.id] = found
                 order.remove(tactic)

@@ -155,7 +155,7 @@ class _Search:
             measurements=dict(self.measured),
             choice=choice,
             best=times.get(choice.tactic.id) if choice.tactic else None,
-            default=times.get(self.default.id) if self.default else None,
+            default=times.get(self.default.id, self.measured.get(self.default.id)) if self.default else None,
             survivors=total,
             finals=held,
             exhaustive=exhaustive,
@@ -171,7 +171,7 @@ class _Search:
     def reload(self) -> None:
         for kind, measurement in self.scratch.read():
             self.note(kind, measurement)
-        self.resumed = len(self.measured)
+        self.resumed = self.since_anchor = len(self.measured)  # the clock of a resumed run is another one
 
     def spent(self) -> bool:
         return self.budget.spent(len(self.measured), self.clock() - self.began)
@@ -249,10 +249,10 @@ class _Search:
         self.kernels.build(specs, on_done)
 
     def trial(self, tactic: Tactic, study: TacticStudy | None) -> None:
-        number = study.start(tactic) if study else None
-        measurement = self.kernels.failure(self.problem, tactic) or self.measure(tactic, self.samples)
+        number = study.start(tactic) if study is not None else None
+        measurement = self.measure(tactic, self.samples)
         self.keep("trial", measurement)
-        if study and number is not None:
+        if study is not None and number is not None:
             study.tell(number, measurement)
         elapsed, fresh = self.clock() - self.began, len(self.measured) - self.resumed
         eta = self.budget.eta_s(len(self.measured), fresh, elapsed, len(self.order))
@@ -260,8 +260,13 @@ class _Search:
             Event("trial", self.problem, len(self.measured), self.total, eta, tactic, measurement, self.fastest())
         )
         self.since_anchor += 1
-        if self.anchor is not None and self.since_anchor >= ANCHOR_EVERY:
+        if self.since_anchor >= ANCHOR_EVERY:
+            self.follow_clock()
+
+    def follow_clock(self) -> None:
+        if self.anchor is not None and self.since_anchor:
             self.since_anchor = 0
+            self.build([self.anchor])
             self.keep("anchor", self.measure(self.anchor, ANCHOR_SAMPLES))
 
     def more(self, tactic: Tactic) -> None:
@@ -270,7 +275,8 @@ class _Search:
         self.listen(Event("more", self.problem, len(self.measured), self.total, None, tactic, merged, self.fastest()))
 
     def measure(self, tactic: Tactic, samples: int) -> Measurement:
-        return self.bench.measure(self.problem, tactic, self.kernels.kernel(self.problem, tactic), samples)
+        failed = self.kernels.failure(self.problem, tactic)
+        return failed or self.bench.measure(self.problem, tactic, self.kernels.kernel(self.problem, tactic), samples)
 
     def keep(self, kind: str, measurement: Measurement) -> None:
         self.scratch.write(kind, measurement)
@@ -294,6 +300,7 @@ class _Search:
 
     def finals(self) -> Finals | None:
         """The default and the fastest few, drift taken out; None when there is nothing to race."""
+        self.follow_clock()
         fair = {each.tactic: self.timeline.fair_us(each.tactic.id) for each in right(self.measured.values())}
         if not fair:
             return None
@@ -308,7 +315,4 @@ class _Search:
         def on_round(done: int, total: int) -> None:
             self.listen(Event("finals", self.problem, done, total, best=self.fastest()))
 
-        return finals_.hold(
-            self.problem, entrants, self.bench, lambda tactic: self.kernels.kernel(self.problem, tactic),
-            pairs=self.pairs, on_round=on_round,
-        )  # fmt: skip
+        return finals_.hold(entrants, self.measure, pairs=self.pairs, on_round=on_round)

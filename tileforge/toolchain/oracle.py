@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tileforge import paths
+from tileforge.arch import get_arch
 from tileforge.errors import ToolchainError
 from tileforge.toolchain.compiler import Compiler, find_compiler
 from tileforge.toolchain.cutlass import Cutlass, find_cutlass
@@ -100,8 +101,8 @@ class Scope:
 
     @classmethod
     def kernels(cls, spec: KernelSpec) -> Scope:
-        sm = "sm90" if spec.sm == 90 else "sm120"
-        return cls((f"{sm}.cuh", "oracle.cuh"), f"tf::{sm}")
+        kernels = get_arch(spec.arch).kernels
+        return cls((f"{kernels}.cuh", "oracle.cuh"), f"tf::{kernels}")
 
 
 def ask(

@@ -132,9 +132,8 @@ class Job:
             if self.candidates == "menu":
                 tactics = space.menu(problem, arch, version)
             tactics = self.available(problem, target, tactics)
-            tactics = distinct(
-                problem, (each for tactic in tactics for each in space.runtime_variants(tactic)), version
-            )
+            variants = (each for tactic in tactics for each in space.runtime_variants(tactic))
+            tactics = distinct(problem, variants, version)
         return Plan(problem, target, pruned, rank(problem, tactics, target.gpu, version))
 
     def source(self, target: Target) -> KernelSource:
@@ -143,10 +142,9 @@ class Job:
 
     def available(self, problem: GroupedGemm, target: Target, tactics: list[Tactic]) -> list[Tactic]:
         """Where nothing can compile: the tactics whose kernels were brought here, if there are any."""
-        builder = self.tools.builder
+        builder, spec = self.tools.builder, self.source(target).spec
         if builder is None or getattr(builder, "missing", None) is None:
             return tactics
-        spec = self.source(target).spec
         there = [tactic for tactic in tactics if builder.lookup(spec(problem, tactic)) is not None]
         if there and len(there) < len(tactics):
             self.notes.append(f"no compiler here: {len(there)} of {len(tactics)} candidates have a kernel")
