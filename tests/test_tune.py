@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_tune import CUTLASS, FakeBuilder, H200Bench, UnknownBench, measured, moe, no_gpu_here, predicted  # noqa: F401
+from fake_tune import (
+    CUTLASS,
+    FakeBuilder,
+    H200Bench,
+    UnknownBench,
+    measured,
+    moe,
+    no_gpu_here,  # noqa: F401
+    predicted,
+)
 
 import tileforge
 from tileforge.db import TuningDB

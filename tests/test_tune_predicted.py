@@ -9,11 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_tune import CUTLASS, FakeBuilder, H200Bench, UnknownBench, measured, moe, no_gpu_here, predicted  # noqa: F401
+from fake_tune import (
+    H200Bench,
+    moe,
+    no_gpu_here,  # noqa: F401
+    predicted,
+)
 
 from tileforge import smem
 from tileforge.db import TuningDB
-from tileforge.errors import ToolchainError
+from tileforge.errors import BuildError, ToolchainError
 from tileforge.problem import GroupedGemm
 from tileforge.search import Event
 from tileforge.tactic import DEFAULT
@@ -135,8 +140,11 @@ def test_without_cutlass_the_rules_of_the_newest_are_assumed(monkeypatch: pytest
     monkeypatch.setattr(tools_module, "find_cutlass", none)
     (result,) = predicted(moe(16, "nvfp4"), cutlass=None, save=False)
     assert any("rules of CUTLASS 4.5.0 assumed" in note for note in result.notes)
-    with pytest.raises(ToolchainError, match="no CUTLASS"):
+    monkeypatch.setattr("tileforge.toolchain.build.find_cutlass", none)
+    with pytest.raises(BuildError, match="nothing here can build them: no CUTLASS"):
         tune(moe(16), bench=H200Bench(), save=False)
+    with pytest.raises(ToolchainError, match="CUTLASS 4.2.1 is not here"):
+        tune(moe(16), bench=H200Bench(), save=False, cutlass="4.2.1")
 
 
 def test_older_cutlass_has_no_narrow_block_scaled_tiles() -> None:

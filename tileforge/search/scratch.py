@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tileforge.errors import InputError, TileforgeError
@@ -25,19 +26,26 @@ def drop_torn_line(path: Path) -> None:
             file.truncate(whole)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system refuses becomes one line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise TileforgeError(
+            f"cannot write {path}: {error.strerror}: make room, name another journal, or set TILEFORGE_CACHE"
+        ) from None
+
+
 class Scratch:
     """The lines of one study in a file that several may share. ``path`` None keeps nothing."""
 
     def __init__(self, path: Path | None, study: str) -> None:
         self._path, self._study = path, study
         if path is not None:
-            try:
+            with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 drop_torn_line(path)
-            except OSError as error:
-                raise TileforgeError(
-                    f"cannot write {path}: {error.strerror}: name a writable journal or set TILEFORGE_CACHE"
-                ) from None
 
     def read(self) -> Iterator[tuple[str, Measurement]]:
         """(kind, measurement) of this study, in the order in which they were taken. Spoiled lines are left out."""
@@ -57,7 +65,7 @@ class Scratch:
         if self._path is None:
             return
         line = json.dumps({"study": self._study, "kind": kind, "measurement": measurement.as_dict()})
-        with self._path.open("a", encoding="utf-8") as file:
+        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())

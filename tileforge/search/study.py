@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileforge.measure.result import NOT_MEASURED, OUT_OF_MEMORY, Measurement
-from tileforge.search.scratch import drop_torn_line
+from tileforge.search.scratch import drop_torn_line, writing
 from tileforge.tactic import Tactic
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _journal(path: Path) -> optuna.storages.BaseStorage:
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
             lock.acquire()
             try:
-                with path.open("ab") as file:
+                with writing(path), path.open("ab") as file:
                     file.write(b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs))
             finally:
                 lock.release()

@@ -81,14 +81,13 @@ class Job:
         self.journals = journals or paths.cache_dir() / "studies"
         self.notes: list[str] = []
         self.db: TuningDB | None = None
-        if save and db is None and self.devices.fake:
-            self.notes.append("times of a fake device: not recorded (name a database to record them)")
-        elif save:
-            self.db = db if isinstance(db, TuningDB) else TuningDB(db if db is not None else paths.database_dir())
         try:
-            measuring = self.devices.bench is not None and not (self.devices.fake and builder is None)
-            self.tools = Tools(cutlass, compiler, builder, predict=not measuring)
-            if measuring:
+            if save and db is None and self.devices.fake:
+                self.notes.append("times of a fake device: not recorded (name a database to record them)")
+            elif save:
+                self.db = db if isinstance(db, TuningDB) else TuningDB(db if db is not None else paths.database_dir())
+            self.tools = Tools(cutlass, compiler, builder)
+            if self.devices.bench is not None and not self.devices.fake:
                 self.tools.make_builder()
         except BaseException:
             self.close()

@@ -24,17 +24,12 @@ _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 class Tools:
     """``version``: the CUTLASS whose rules hold, with or without headers. ``notes``: what is missing and matters.
 
-    cutlass: :class:`Cutlass`, a version, a directory, or None for the newest found. Raises ToolchainError when what
-    was named is not there.
+    cutlass: :class:`Cutlass`, a version, a directory, or None for the newest found. Raises ToolchainError when a
+    directory that was named is not CUTLASS.
     """
 
     def __init__(
-        self,
-        cutlass: Cutlass | str | os.PathLike[str] | None,
-        compiler: Compiler | None,
-        builder: Any,
-        *,
-        predict: bool,
+        self, cutlass: Cutlass | str | os.PathLike[str] | None, compiler: Compiler | None, builder: Any
     ) -> None:
         self.builder = builder
         self.cutlass: Cutlass | None = None
@@ -43,9 +38,8 @@ class Tools:
         if isinstance(cutlass, Cutlass):
             self.cutlass = cutlass
         elif cutlass is not None and _VERSION.fullmatch(str(cutlass)):
+            # Its rules can be asked about without its headers; whoever has to compile says what is missing.
             self.cutlass = next((found for found in find_all_cutlass() if found.version == str(cutlass)), None)
-            if self.cutlass is None and not predict:
-                raise ToolchainError(f"CUTLASS {cutlass} is not installed: run `tileforge doctor` to see which are")
         elif cutlass is not None:
             self.cutlass = find_cutlass(os.fspath(cutlass))
         elif builder is not None:
@@ -54,16 +48,17 @@ class Tools:
             try:
                 self.cutlass = find_cutlass()
             except ToolchainError as error:
-                if not predict:
-                    raise
                 self.notes.append(f"rules of CUTLASS {smem.CUTLASS} assumed: {error}")
         asked = str(cutlass) if self.cutlass is None and cutlass is not None else smem.CUTLASS
         self.version = self.cutlass.version if self.cutlass else asked
 
     def make_builder(self) -> Builder:
+        """The builder given, or one with these headers. Raises ToolchainError when only their version is known."""
         from tileforge.toolchain.build import Builder
 
         if self.builder is None:
+            if self.cutlass is None and not self.notes:
+                raise ToolchainError(f"CUTLASS {self.version} is not here: `tileforge doctor` says which are")
             self.builder = Builder(self.cutlass, self.compiler)
         made: Builder = self.builder
         return made
