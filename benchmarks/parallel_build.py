@@ -63,11 +63,15 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, default=16)
     parser.add_argument("--jobs", type=int, help="compiles at once (default: by cores and memory)")
     parser.add_argument("--arch", choices=sorted(FORMATS), default="sm120")
+    parser.add_argument("--keep", type=Path, help="an empty directory for the kernels (default: they are thrown away)")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
     jobs = options.jobs or default_jobs([options.arch])
     specs = menu(options.arch, options.kernels + 1)
 
+    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
+        print(f"parallel_build: {options.keep} is not empty: nothing may be there already", file=sys.stderr)
+        return 2
     scratch = Path(tempfile.mkdtemp(prefix="tileforge-benchmark-"))
     try:
         builder = Builder(cache_dir=scratch / "none")
@@ -78,9 +82,9 @@ def main() -> int:
             if header.is_file():
                 header.read_bytes()
         print(f"one kernel ({specs[0].id}):")
-        one, first = timed(specs[:1], 1, scratch / "one")
+        one, first = timed(specs[:1], 1, options.keep or scratch / "one")
         print(f"{options.kernels} other kernels, {jobs} at once:")
-        many, rest = timed(specs[1:], jobs, scratch / "many")
+        many, rest = timed(specs[1:], jobs, options.keep or scratch / "many")
     except TileforgeError as error:
         print(f"parallel_build: {error}", file=sys.stderr)
         return 2
