@@ -63,10 +63,12 @@ def say(event: Event) -> None:
 
 def run_sweep(bench: GpuBench, build: Builder, wanted: list[tileforge.GroupedGemm], out: Path, version: str) -> None:
     source = KernelSource(build, "sm90")
-    note = f"{date.today()}, CUTLASS {version}, CUDA graph, call = prepare + GEMM, shuffled order"
+    note = f"{date.today()}, CUTLASS {version}, CUDA graph, call = prepare + GEMM, two passes in shuffled order"
     path = out / f"sweep_{wanted[0].format}.jsonl"
     began = time.perf_counter()
-    found = sweep(wanted, candidates(version), path, bench=bench, kernels=source, samples=5, note=note, on_event=say)
+    found = sweep(
+        wanted, candidates(version), path, bench=bench, kernels=source, samples=5, passes=2, note=note, on_event=say
+    )
     points = sum(len(of) for of in found.measurements.values())
     right = sum(each.ok for of in found.measurements.values() for each in of.values())
     print(f"sweep: {points} points, {right} right, {time.perf_counter() - began:.0f} s", flush=True)

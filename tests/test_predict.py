@@ -141,6 +141,15 @@ def test_more_bytes_in_flight_are_never_slower() -> None:
     assert times[0] > 1.1 * times[-1]
 
 
+def test_narrow_tiles_wait_for_shared_memory() -> None:
+    """A tile of 16 columns is 1/16 of the work of one of 256, and takes more than 1/16 of its time: every MMA
+    instruction reads its 64 rows of A from shared memory, however few columns it multiplies them with."""
+    deep = GroupedGemm(2**20, 64, 8192, 1, "bf16")
+    narrow, wide = (time_us(Tactic((64, n, 64), schedule="pingpong"), deep, H200, stages=4) for n in (16, 256))
+    per_tile = [each.terms["mma"] / each.terms["waves"] for each in (narrow, wide)]
+    assert per_tile[0] > per_tile[1] / 10
+
+
 def test_pingpong_hides_the_epilogue_where_there_is_a_next_tile() -> None:
     problem = GroupedGemm(128 * 64, 8192, 256, 1, "bf16")
     coop, pingpong = (

@@ -63,17 +63,27 @@ def test_exhaustive_when_the_budget_covers_the_survivors() -> None:
 
 
 def test_the_sampler_learns_what_good_tactics_have_in_common() -> None:
-    """It knows 10 of 160 at the start, none of them good, and is at one of the best 8 after 40."""
+    """It knows the worst 10 of 156 and has no model; after 40 it is at one of the best 3 more often than not."""
     kernels = family(41)[1:]
     tactics = [replace(tactic, swizzle=swizzle) for tactic in kernels for swizzle in (1, 2, 4, 8)]
     tactics.sort(key=landscape, reverse=True)
-    best = sorted(map(landscape, tactics))[7]
+    best = sorted(map(landscape, tactics))[2]
     found = []
-    for seed in range(5):
+    for seed in range(9):
         bench = FakeBench(times=lambda _, tactic: landscape(tactic), noise=0.001, seed=seed)
-        result = run(PROBLEM, tactics, tactics[0], bench=bench, budget=40, seed=seed, first=tactics[1:10])
+        result = run(PROBLEM, tactics, tactics[0], bench=bench, budget=40, seed=seed, first=tactics[1:10], pairs=1)
         found.append(min(landscape(each.tactic) for each in result.measurements.values()))
-    assert sum(value <= best for value in found) >= 4, found
+    assert sorted(found)[4] <= best, found
+
+
+def test_the_model_and_the_sampler_take_turns() -> None:
+    tactics = family(41)
+    bench = quiet(tactics, [100.0 + (17 * i) % 41 for i in range(len(tactics))])
+    search(tactics, bench, 21, predictions=ranking(tactics))
+    order = order_of(bench, 21)
+    ahead = [tactic.id for tactic in tactics]
+    guided = [name for i, name in enumerate(order[8:]) if name == next(n for n in ahead if n not in order[: 8 + i])]
+    assert 6 <= len(guided) < 13
 
 
 def test_M8_a_tactic_proposed_again_gets_samples_instead_of_a_trial() -> None:

@@ -90,6 +90,12 @@ def test_M5_the_fastest_is_wrong(fault: str) -> None:
     assert tactics[1].id not in result.choice.ties
 
 
+def test_M5_samples_of_a_wrong_result_do_not_count() -> None:
+    wrong = Measurement(A, "wrong_result", "rows 64..127 are zero", (50.0, 50.1))
+    assert choose([measured(DEFAULT, 100.0), wrong, measured(B, 80.0)], DEFAULT).tactic == B
+    assert choose([measured(DEFAULT, 100.0), wrong], DEFAULT).tactic == DEFAULT
+
+
 def test_M5_what_turns_wrong_in_the_finals_does_not_win() -> None:
     tactics = family(4)
 

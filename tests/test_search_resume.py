@@ -60,8 +60,7 @@ def test_kill_9_loses_nothing_that_was_measured(tmp_path: Path, kill_after: int)
     code = SLOW_RUN.format(tests=str(Path(__file__).parent), budget=20, journal=str(journal))
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    for _ in range(kill_after):
-        child.stdout.readline()
+    begun = {child.stdout.readline() for _ in range(kill_after)}
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
@@ -70,7 +69,7 @@ def test_kill_9_loses_nothing_that_was_measured(tmp_path: Path, kill_after: int)
     tactics = family(30)
     bench = FakeBench()
     result = search(tactics, bench, 20, journal=journal, predictions=ranking(tactics))
-    assert result.resumed == len(there) >= kill_after - 2
+    assert result.resumed == len(there) >= len(begun) - 1
     measured_again = {tactic for _, tactic, samples in bench.calls if samples == 7}
     repeats = [tactic for tactic in measured_again & there if len(result.measurements[tactic].samples_us) < 14]
     assert not repeats  # no first samples twice; more samples on purpose are fine
@@ -169,9 +168,25 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
         file.write('{"problem": "m=5')  # torn
     bench = FakeBench()
     known = sweep([PROBLEM], tactics, path, bench=bench)
-    assert len(bench.calls) == 5 and len(known) == len(Sweep.load(path)) == 10
+    # Of the first run's five, one was thrown away: six are left, and again one is thrown away.
+    assert len(bench.calls) == 7 and len(known) == len(Sweep.load(path)) == 10
     with pytest.raises(InputError, match="another file"):
         sweep([PROBLEM], tactics, path, bench=FakeBench(facts={"sms": 7}))
+
+
+def test_a_sweep_in_two_passes_adds_samples_in_another_order_and_tries_no_failure_again(tmp_path: Path) -> None:
+    tactics, path = family(10), tmp_path / "sweep.jsonl"
+    bench = FakeBench(faults={tactics[2].id: "nan"})
+    known = sweep([PROBLEM], tactics, path, bench=bench, samples=3, passes=2).of(PROBLEM)
+    assert {len(each.samples_us) for each in known.values() if each.ok} == {6}
+    called = [tactic for _, tactic, _ in bench.calls]
+    assert called.count(tactics[2].id) <= 2 and len(called) >= 1 + 10 + 9
+    first = [tactic for tactic in called[1:11] if tactic != tactics[2].id]
+    assert first != called[-9:] and sorted(first) == sorted(called[-9:])
+    loaded = Sweep.load(path).of(PROBLEM)
+    assert {name: len(each.samples_us) for name, each in loaded.items()} == {
+        name: len(each.samples_us) for name, each in known.items()
+    }
 
 
 def test_this_file_is_quick() -> None:
@@ -179,3 +194,9 @@ def test_this_file_is_quick() -> None:
     start = time.perf_counter()
     search(family(41), FakeBench(), 30)
     assert time.perf_counter() - start < 3.0
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with pytest.raises(TileforgeError) as caught:
+        Scratch(Path("/dev/full"), "x").write("trial", measured(A, 9.0))
+    assert "No space left" in str(caught.value) and "\n" not in str(caught.value)

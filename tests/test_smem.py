@@ -41,7 +41,7 @@ def breakdown(row: dict[str, Any]) -> smem.Breakdown:
     )
 
 
-EVERY = [("4.2.0", "sm120", 100), ("4.5.0", "sm120", 200), ("4.2.0", "sm90", 130), ("4.5.0", "sm90", 130)]
+EVERY = [("4.2.0", "sm120", 150), ("4.5.0", "sm120", 200), ("4.2.0", "sm90", 130), ("4.5.0", "sm90", 130)]
 
 
 @pytest.mark.parametrize(("cutlass", "arch", "least"), EVERY)
@@ -89,11 +89,16 @@ def test_terms_sum_to_the_total(cutlass: str) -> None:
 
 
 def published(format: str, m: int, n: int, k: int, extra: int, tensors: int) -> tuple[int, int, int]:
-    """The closed form that 44 compiled sizes were fitted with (4.5.0, 16-bit output): stage, stages, total."""
+    """A closed form that was published for 4.5.0 and 16-bit output: stage, stages, total.
+
+    It was fitted to 44 compiled sizes, all with mainloops of whole KiB; those of mxfp4 and mxfp8_mxfp4 with N = 256
+    or M = 256 are not, and the compiler rounds them up before the epilogue as well.
+    """
     bits, vector = {"nvfp4": (4, 16), "mxfp4": (4, 32), "mxfp8_mxfp4": (8, 32)}[format]
     stage = bits * m * k // 8 + bits * n * k // 8 + 128 + m * k // vector + max(n, 128) * k // vector
     stages = (101376 - 432 - extra) // stage
-    return stage, stages, -(-(stages * (stage - 128) + tensors) // 1024) * 1024 + 2048
+    mainloop = -(-stages * (stage - 128) // 1024) * 1024
+    return stage, stages, -(-(mainloop + tensors) // 1024) * 1024 + 2048
 
 
 @pytest.mark.parametrize("format", ["nvfp4", "mxfp4", "mxfp8_mxfp4"])
@@ -153,10 +158,11 @@ def test_case_l4_worked_example() -> None:
         "B scales": 3 * 2048,
         "epilogue C": 8192,
         "epilogue D": 8192,
+        "bias row": 256 * 2,
         "pipelines": 16 * (8 + 3 + 2) + 16,
         "tile scheduler": 128,
         "tensor maps": 7 * 128,
-        "alignment": 102400 - 3 * 27648 - 16384 - 224 - 128 - 896,
+        "alignment": 102400 - 3 * 27648 - 16384 - 512 - 224 - 128 - 896,
     }
 
 

@@ -1,6 +1,6 @@
 """Where things are: every path and environment variable that tileforge reads, resolved in this one place.
 
-``TILEFORGE_CACHE``    kernels, CUTLASS headers, studies. Default: ``$XDG_CACHE_HOME/tileforge`` or ``~/.cache/tileforge``.
+``TILEFORGE_CACHE``    kernels, CUTLASS headers, studies. Default: ``tileforge`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 ``TILEFORGE_DB``       the tuning database that ``pick`` reads first and ``tune`` writes. Default: ``./tuning_db``.
 ``TILEFORGE_CUTLASS``  a CUTLASS include directory to use instead of the ones found.
 ``TILEFORGE_NVCC``     the nvcc to use instead of the one found.

@@ -110,8 +110,13 @@ def _buffers(shape: Shape, context: Context) -> Buffers:
     if context.epilogue == "c":  # C and D share their buffers
         stages_c = max(min(tiles, 2), stages_d + 1)
         return Buffers.of((("epilogue C and D", stages_c * buffer),), align, stages_c)
-    # finalize: D is void and scattered to global memory, so nothing is shared and both keep their buffers
-    return Buffers.of((("epilogue C", stages_d * buffer), ("epilogue D", stages_d * buffer)), align, stages_d)
+    # finalize: D is void and scattered to global memory, so nothing is shared and both keep their buffers; what runs
+    # along the tile's N is kept as a row, the bias of the output's type or, with swapped operands, the float32 scales
+    # (Sm90RowBroadcast in epilogue/fusion/sm90_visitor_load_tma_warpspecialized.hpp)
+    both = (("epilogue C", stages_d * buffer), ("epilogue D", stages_d * buffer))
+    if shape.swap_ab:
+        return Buffers.of(both, align, stages_d, "scale row", shape.tile[1] * 4)
+    return Buffers.of(both, align, stages_d, "bias row", shape.tile[1] * context.out_bits // 8)
 
 
 def storage(shape: Shape, context: Context) -> Storage:

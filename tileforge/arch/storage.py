@@ -34,7 +34,7 @@ def up(value: int, multiple: int) -> int:
 
 
 class Buffers(NamedTuple):
-    """The epilogue's C and D buffers: (name, bytes) in order, on alignment ``align``, with ``stages_c`` load stages.
+    """The epilogue's C and D buffers and what its fusion keeps, (name, bytes) in order, with ``stages_c`` load stages.
 
     ``tensors``: ``sizeof(Epilogue::TensorStorage)``. ``storage``: ``sizeof(Epilogue::SharedStorage)``, which is what
     the builders set aside for the epilogue.
@@ -47,10 +47,16 @@ class Buffers(NamedTuple):
     storage: int
 
     @classmethod
-    def of(cls, parts: tuple[tuple[str, int], ...], align: int, stages_c: int) -> Buffers:
-        """The fusion's own storage follows the buffers and takes at least a byte; ``align`` 0: there is no layout."""
+    def of(
+        cls, buffers: tuple[tuple[str, int], ...], align: int, stages_c: int, fusion: str = "", row: int = 0
+    ) -> Buffers:
+        """``buffers`` lie on ``align`` (0: there is no layout for them); ``row`` bytes of ``fusion`` follow them.
+
+        A fusion that keeps nothing still takes a byte.
+        """
         rounded = align or 1
-        tensors = up(sum([size for _, size in parts]) + 1, rounded)
+        parts = (*buffers, (fusion, row)) if row else buffers
+        tensors = up(sum([size for _, size in buffers]) + (row or 1), rounded)
         maps = TENSOR_MAP * (1 + EPILOGUE_WARP_GROUPS)
         storage = up(up(tensors, TENSOR_MAP) + maps + BARRIER_PAIR * stages_c, max(rounded, TENSOR_MAP))
         return cls(parts, align, stages_c, tensors, storage)

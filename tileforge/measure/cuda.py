@@ -16,7 +16,7 @@ from tileforge.measure.backend import KernelFailure, Launch, TorchBackend
 from tileforge.measure.conditions import Conditions, device_facts
 from tileforge.measure.inputs import Inputs
 from tileforge.measure.result import LAUNCH_FAILED, NOT_MEASURED, OVER, floor_us
-from tileforge.measure.timing import GraphClock, Timed
+from tileforge.measure.timing import SETTLE_US, WARM_US, GraphClock, Timed
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
 from tileforge.toolchain.library import FORMATS, OUTS, RASTERS, SCHEDULES, Args, Library, arguments
@@ -93,7 +93,16 @@ class CudaBackend(TorchBackend):
         return _Launcher(library, inputs, tactic, self.device, self._clock.stream)
 
     def capture(self, launch: Launch, sets: int) -> Timed:
-        return self._clock.capture(launch, sets)
+        held = self._held
+        busy = held is not None and self._arithmetic_bound(held.inputs.problem)
+        return self._clock.capture(launch, sets, SETTLE_US if busy else WARM_US)
+
+    def _arithmetic_bound(self, problem: GroupedGemm) -> bool:
+        """Near enough to the tensor cores' rate for the power cap to decide the clock; False when nothing is known."""
+        peak = self._peak.get(problem.format)
+        if not peak or not self._bandwidth:
+            return False
+        return problem.flops / peak > 0.5 * problem.bytes() / self._bandwidth
 
     def samples(self, clock: Any, count: int) -> tuple[list[float], dict[str, Any]]:
         seen: dict[str, Any] = {}

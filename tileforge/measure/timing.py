@@ -22,12 +22,16 @@ import torch
 #: A sample is at least this long, and what warms the clocks up before the first one.
 SAMPLE_US = 2_000.0
 WARM_US = 10_000.0
+#: The same for a problem bound by arithmetic. It meets the power cap, and the clock then falls for about a tenth of a
+#: second: short bursts of one tactic read 600 to 690 us within one sweep (H200, 2026-11-30, bf16, 256 rows per group),
+#: while serving a prefill runs at the settled clock.
+SETTLE_US = 250_000.0
 #: Calls in one graph at most: about 1 KB of driver memory for each kernel, and a launch cost on the host.
 MAX_CALLS = 1024
 _FIRST_CALLS = 4
 #: torch.cuda, whose streams and events are not typed.
 _cuda: Any = torch.cuda
-_WARM_REPLAYS = 64
+_WARM_REPLAYS = 256
 
 #: ``launch(set)`` enqueues one call on operand set ``set`` on the clock's stream.
 Launch = Callable[[int], None]
@@ -41,11 +45,12 @@ def calls_for(call_us: float, sets: int) -> int:
 
 @dataclass(frozen=True)
 class Timed:
-    """A graph that is ready to be replayed; ``call_us`` is a first estimate."""
+    """A graph that is ready to be replayed; ``call_us`` is a first estimate, ``warm_us`` what is run before samples."""
 
     graph: Any
     calls: int
     call_us: float
+    warm_us: float = WARM_US
 
 
 class GraphClock:
@@ -54,7 +59,7 @@ class GraphClock:
     def __init__(self, device: torch.device) -> None:
         self.stream = _cuda.Stream(device)
 
-    def capture(self, launch: Launch, sets: int) -> Timed:
+    def capture(self, launch: Launch, sets: int, warm_us: float = WARM_US) -> Timed:
         """Warms up, estimates the time of a call and captures a graph of the right length."""
         with torch.cuda.stream(self.stream):
             for index in range(min(sets, _FIRST_CALLS) + 1):
@@ -66,12 +71,12 @@ class GraphClock:
             wanted = calls_for(call_us, sets)
             if wanted > calls:
                 graph, calls = self._graph(launch, sets, wanted), wanted
-        return Timed(graph, calls, call_us)
+        return Timed(graph, calls, call_us, warm_us)
 
     def samples(self, timed: Timed, count: int, meanwhile: Callable[[], None] = lambda: None) -> list[float]:
         """``count`` times in us per call. ``meanwhile`` runs on the host after all is queued and before waiting."""
         replay_us = max(1.0, timed.call_us * timed.calls)
-        warm = max(1, min(_WARM_REPLAYS, math.ceil(WARM_US / replay_us)))
+        warm = max(1, min(_WARM_REPLAYS, math.ceil(timed.warm_us / replay_us)))
         with torch.cuda.stream(self.stream):
             return [us / timed.calls for us in self._replay(timed.graph, warm, count, meanwhile)]
 

@@ -13,10 +13,12 @@ from tileforge.measure.result import Measurement
 from tileforge.search.result import Choice, Finals
 from tileforge.tactic import Tactic
 
-#: The default gives way only to something at least this much faster, and times closer than this are ties. The
-#: gap between best and second is often 0.1 to 2 %, and two passes over one set disagree by 0.7 to 3.5 % (public
+#: The default gives way only to something at least this much faster, and unpaired times closer than this are ties.
+#: The gap between best and second is often 0.1 to 2 %, and two passes over one set disagree by 0.7 to 3.5 % (public
 #: reports; H200 decode problems repeat within 0.5 %, 2026-11-30), so less is not worth an entry.
 MARGIN = 0.01
+#: In paired final rounds less can be told apart: contenders closer than this are ties whatever the pairs say.
+TIE_MARGIN = 0.002
 #: Where everything is this close to the best, no tactic matters.
 NOTHING_MATTERS = 0.02
 
@@ -80,27 +82,29 @@ def decide(finals: Finals, default: Tactic | None, smem: SmemOf = no_smem) -> Ch
 
     Each pair of rounds gives one ratio of times for any two tactics; a drift of the clock that is the same over
     both rounds cancels in it. A tactic is slower than another when all pairs say so (a sign test: one in
-    2^pairs by chance) and their geometric mean by more than ``MARGIN``. What is not slower than the leader is a
-    tie with it; the choice inside the tie follows the fixed order, and must itself beat the default.
+    2^pairs by chance) and their geometric mean by more than a margin. What is not slower than the leader by
+    ``TIE_MARGIN`` is a tie with it; the choice inside the tie follows the fixed order, and must itself beat the
+    default by ``MARGIN``.
     """
     tactics = [measurement.tactic for measurement in finals.measurements.values()]
     if not tactics:
         return Choice(None, "no tactic gave a right result", final=True)
     logs = {tactic: _pair_logs(finals.rounds, tactic.id) for tactic in tactics}
 
-    def slower(a: Tactic, b: Tactic) -> bool:
+    def slower(a: Tactic, b: Tactic, margin: float) -> bool:
         differences = [x - y for x, y in zip(logs[a], logs[b], strict=True)]
-        return min(differences) > 0 and math.fsum(differences) / len(differences) > math.log1p(MARGIN)
+        return min(differences) > 0 and math.fsum(differences) / len(differences) > math.log1p(margin)
 
     order = _order(default, smem)
     leader = min(tactics, key=lambda tactic: (math.fsum(logs[tactic]), order(tactic)))
-    ties = sorted((tactic for tactic in tactics if not slower(tactic, leader)), key=order)
+    ties = sorted((tactic for tactic in tactics if not slower(tactic, leader, TIE_MARGIN)), key=order)
     ids = tuple(tactic.id for tactic in ties)
     if default not in logs:
         return Choice(ties[0], "the fastest in the finals; the default gave no right result", ids, final=True)
     assert default is not None
-    beating = [tactic for tactic in ties if tactic != default and slower(default, tactic)]
+    beating = [tactic for tactic in ties if tactic != default and slower(default, tactic, MARGIN)]
     if default in ties or not beating:
+        ids = tuple(dict.fromkeys((default.id, *ids)))
         return Choice(default, "nothing beats the default in the finals: it is kept", ids, final=True)
     pairs = len(logs[default])
     own, chosen = finals.measurements[default.id], finals.measurements[beating[0].id]

@@ -1,4 +1,4 @@
-"""The search: default first, then the predicted leaders, then the sampler, until the budget ends; then finals."""
+"""The search: default first, then the predicted leaders, then the sampler and the model in turns; then finals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tileforge.tactic import Tactic
 #: Predicted leaders that are tried before the sampler is asked.
 LEADERS = 8
 #: Tactics that race the default in the finals, and how far behind the fastest one may be to get there.
-CONTENDERS, CONTENDER_MARGIN = 4, 0.10
+CONTENDERS, CONTENDER_MARGIN = 6, 0.10
 #: The clock is followed by measuring the anchor again after this many tactics, with this many samples.
 ANCHOR_EVERY, ANCHOR_SAMPLES = 8, 3
 #: A tactic that the sampler wishes for again gets more samples, up to this many times the first number.
@@ -78,6 +78,7 @@ def run(
     source = kernels or KernelSource(builder, arch)
     search = _Search(problem, order, default if default in survivors else None, bench, source, budget, clock)
     search.listen, search.samples, search.smem, search.pairs = on_event or silent, samples, smem, pairs
+    search.guided = predictions is not None
     return search.run(queue, journal, _study_name(problem, order, bench, context), seed)
 
 
@@ -112,6 +113,7 @@ class _Search:
         self.anchor: Tactic | None = None
         self.resumed = 0
         self.since_anchor = 0
+        self.turn, self.guided = 0, False
         self.began = clock()
 
     # -- the whole ------------------------------------------------------------------------------------------
@@ -217,11 +219,18 @@ class _Search:
         if self.budget.trials is not None:
             room = min(room, self.budget.trials - len(self.measured))
         while len(found) < room:
-            tactic = study.propose(
-                lambda each: each.id in self.measured or each.id in taken,
-                lambda each: each.id not in taken and self.repeatable(each),
-                lambda each: 0.5 if self.kernels.missing(self.problem, [each]) else 0.0,
-            )
+            # The latency model and the sampler take turns: where one is wrong, the other half goes on.
+            self.turn += 1
+            tactic = None
+            if self.guided and self.turn % 2:
+                new = (each for each in self.order if each.id not in self.measured and each.id not in taken)
+                tactic = next(new, None)
+            if tactic is None:
+                tactic = study.propose(
+                    lambda each: each.id in self.measured or each.id in taken,
+                    lambda each: each.id not in taken and self.repeatable(each),
+                    lambda each: 0.5 if self.kernels.missing(self.problem, [each]) else 0.0,
+                )
             if tactic is None:
                 break
             found.append(tactic)

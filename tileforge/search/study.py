@@ -29,6 +29,15 @@ STARTUP = 8
 #: Failures that say nothing about the tactic: TPE must not learn from them.
 _BLAMELESS = (OUT_OF_MEMORY, NOT_MEASURED)
 
+
+def _good(trials: int) -> int:
+    """How many of the best trials TPE learns from: 30 %, at least 4. Optuna's own 10 % is one or two trials of the
+    few dozen that a search has, and it then tries that one's neighbours for long. (Simulated H200 problems with
+    8 % errors per field of the model: after 40 trials 0.04 % from the best on average, against 1.2 %; 2026-11-30.)
+    """
+    return max(4, math.ceil(0.3 * trials))
+
+
 Params = dict[str, str | int | bool]
 
 
@@ -125,7 +134,7 @@ class TacticStudy:
         }
         with _quiet():
             self._sampler = optuna.samplers.TPESampler(
-                seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=False
+                seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=False, gamma=_good
             )
             storage: optuna.storages.BaseStorage = optuna.storages.InMemoryStorage()
             if journal is not None:

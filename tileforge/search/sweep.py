@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ def sweep(
     bench: Bench,
     kernels: KernelSource | None = None,
     samples: int = 7,
+    passes: int = 1,
     seed: int = 0,
     note: str = "",
     on_event: OnEvent | None = None,
@@ -35,8 +37,9 @@ def sweep(
     """Measures ``tactics`` (or those of a function of the problem) on each of ``problems`` into ``path``.
 
     Kernels are compiled first, in one parallel batch. Tactics are measured in a seeded shuffled order, so that a
-    drift of the clock is not taken for a property of their neighbours; every line is on disk before the next tactic
-    starts. Failures are lines too. Called again with the same path it goes on with what is missing (Ctrl-C is
+    drift of the clock is not taken for a property of their neighbours, ``passes`` times in different orders (a line
+    each, whose samples add up), after one measurement that is thrown away; every line is on disk before the next
+    tactic starts. Failures are lines too. Called again with the same path it goes on with what is missing (Ctrl-C is
     therefore harmless). The format is :mod:`tileforge.measure.sweep`'s.
 
     Raises InputError when ``path`` holds a sweep of another device, TileforgeError when it cannot be written.
@@ -47,10 +50,12 @@ def sweep(
     known = _opened(path, bench, note)
     todo: list[tuple[GroupedGemm, list[Tactic]]] = []
     for number, (problem, candidates) in enumerate(wanted.items()):
-        there = known.of(problem)
-        left = [tactic for tactic in dict.fromkeys(candidates) if tactic.id not in there]
-        random.Random(f"{seed} {number}").shuffle(left)
-        todo.append((problem, left))
+        there = {name: len(found.samples_us) if found.ok else math.inf for name, found in known.of(problem).items()}
+        todo.append((problem, []))
+        for turn in range(passes):
+            left = [each for each in dict.fromkeys(candidates) if there.get(each.id, 0) <= turn * samples]
+            random.Random(f"{seed} {number} {turn}").shuffle(left)
+            todo[-1][1].extend(left)
     specs = list(dict.fromkeys(spec for problem, left in todo for spec in source.missing(problem, left)))
     if specs:
         listen(Event("build", problems[0], 0, len(specs), message=f"compiling {len(specs)} kernels"))
@@ -59,7 +64,13 @@ def sweep(
     with path.open("a", encoding="utf-8") as file:
         for problem, left in todo:
             listen(Event("start", problem, done, total))
+            if left and source.failure(problem, left[0]) is None:
+                bench.measure(problem, left[0], source.kernel(problem, left[0]), samples)
             for tactic in left:
+                done += 1
+                before = known.of(problem).get(tactic.id)
+                if before is not None and not before.ok:
+                    continue  # a failure is not tried again in the next pass
                 measurement = source.failure(problem, tactic) or bench.measure(
                     problem, tactic, source.kernel(problem, tactic), samples
                 )
@@ -67,7 +78,6 @@ def sweep(
                 file.flush()
                 os.fsync(file.fileno())
                 known.add(problem, measurement)
-                done += 1
                 listen(Event("trial", problem, done, total, None, tactic, measurement))
     return known
 

@@ -71,6 +71,9 @@ def _sm90(format: str) -> Iterator[Tactic]:
     for m, n, k in itertools.product((64, 128), (16, 32, 64, 128), (line, 2 * line)):
         for schedule in _BOTH:
             yield Tactic((m, n, k), schedule=schedule, swap_ab=True)
+    if format == "bf16":  # 128 B rows twice over; fp8's next K tile would be 512
+        for m, n, schedule in itertools.product((64, 128), (16, 32), _BOTH):
+            yield Tactic((m, n, 4 * line), schedule=schedule, swap_ab=True)
     for n in (16, 32, 64):
         yield Tactic((256, n, line), swap_ab=True)
     yield Tactic((64, 128, line), schedule="pingpong")
