@@ -110,7 +110,7 @@ def test_k_704_l18() -> None:
         ("128x128x72", "nvfp4", "sm120", "scale_block", "is not a multiple of the 16 elements"),
         ("128x128x128_coop_e48x32", "nvfp4", "sm120", "epilogue_tile", "does not divide"),
         ("128x128x128_coop_e32x32", "nvfp4", "sm120", "epilogue_tile", "store 64 rows at once"),
-        ("256x128x128_coop_e256x8", "nvfp4", "sm120", "epilogue_tile", "store 16 columns at once"),
+        ("128x128x128_coop_e64x8", "nvfp4", "sm120", "epilogue_tile", "store 16 columns at once"),
         ("128x128x128_coop_s1", "nvfp4", "sm120", "stages", "1 stage is fewer than 2"),
         ("128x128x128_coop_w3", "nvfp4", "sm120", "swizzle", "1, 2, 4, 8"),
         ("64x128x64_coop", "bf16", "sm90", "tile_m", "two warp groups"),
@@ -163,7 +163,6 @@ def test_unknown_cutlass_is_unknown_and_offers_the_oracle() -> None:
 
 def test_what_was_not_compared_is_unknown() -> None:
     assert verdict("384x128x128").kind == "unknown"
-    assert verdict("128x128x128_coop_e64x8").kind == "unknown"
     assert verdict("128x128x64_c4x2", "bf16", "sm90").kind == "unknown"
     assert verdict("64x8x64_pp", "bf16", "sm90").kind == "unknown"
     assert verdict("128x128x64", "bf16", "sm90", epilogue="finalize").kind == "unknown"

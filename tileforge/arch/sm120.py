@@ -85,7 +85,7 @@ def _epilogue_tile(tactic: Tactic, context: Context) -> str:
         return f"epilogue tile {m}x{n} does not divide the tile {tile_m}x{tile_n}"
     if m % store_m:
         return f"epilogue tile {m}x{n}: {tactic.schedule} warps store {store_m} rows at once, M must be a multiple"
-    if n % store_n and (store_n % n or m * n > store_m * store_n):
+    if n % store_n:
         return f"epilogue tile {m}x{n}: the warps store {store_n} columns at once, N must be a multiple"
     if not swizzle_align(m if tactic.swap_ab else n, context.out_bits):
         return f"epilogue tile {m}x{n}: a row of {context.out} must be a multiple of 16 bytes"
@@ -152,8 +152,6 @@ def unconfirmed(tactic: Tactic, _: Context) -> str:
     m, n, k = tactic.tile
     if m not in (128, 256) or n not in (32, 64, 128, 256) or k not in (64, 128, 256):
         return f"tile {m}x{n}x{k} was not compared with the compiler (M 128, 256; N 32 to 256; K 64 to 256 were)"
-    if (tactic.epilogue_tile or AUTO_EPILOGUE)[1] % 16:
-        return "epilogue tiles narrower than the 16 columns that the warps store at once were not compiled in full"
     return ""
 
 

@@ -25,7 +25,7 @@ def _rows(tactic: Tactic | Shape) -> int:
 
 
 def _wgmma_n(tile_n: int) -> int:
-    return next((n for n in WGMMA_N if tile_n % n == 0), 0)
+    return next((n for n in WGMMA_N if tile_n % n == 0), 1)
 
 
 def auto_epilogue(tactic: Tactic | Shape) -> tuple[int, int]:

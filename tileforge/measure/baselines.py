@@ -12,7 +12,7 @@ import torch
 from tileforge.errors import InputError
 from tileforge.measure.inputs import Inputs
 from tileforge.measure.result import NOT_MEASURED, OK, Stats, plausible
-from tileforge.measure.timing import GraphClock
+from tileforge.measure.timing import WARM_US, GraphClock
 
 #: Bytes of one buffer of the copy: far over any L2, and half a millisecond on an H200.
 COPY_BYTES = 2**30
@@ -62,7 +62,9 @@ def copy_bandwidth(clock: GraphClock, device: torch.device, samples: int = 7, si
     return answer
 
 
-def grouped_mm(clock: GraphClock, inputs: Inputs, reference: torch.Tensor, samples: int = 7) -> dict[str, Any]:
+def grouped_mm(
+    clock: GraphClock, inputs: Inputs, reference: torch.Tensor, samples: int = 7, warm_us: float = WARM_US
+) -> dict[str, Any]:
     """``torch._grouped_mm`` on the same bf16 operands, sets and routing as the kernels are given.
 
     It takes no alpha, so ``error`` is that of its product times alpha. Raises InputError for other formats than
@@ -93,5 +95,5 @@ def grouped_mm(clock: GraphClock, inputs: Inputs, reference: torch.Tensor, sampl
         product *= torch.repeat_interleave(inputs.alpha, sizes)[:, None]
         error = float((product - reference).norm() / reference.norm())
         del product
-    timed = clock.capture(call, len(inputs.sets))
+    timed = clock.capture(call, len(inputs.sets), warm_us)
     return _answer("grouped_mm", clock.samples(timed, samples), timed.calls, error=error, sets=len(inputs.sets))

@@ -93,9 +93,11 @@ class CudaBackend(TorchBackend):
         return _Launcher(library, inputs, tactic, self.device, self._clock.stream)
 
     def capture(self, launch: Launch, sets: int) -> Timed:
-        held = self._held
-        busy = held is not None and self._arithmetic_bound(held.inputs.problem)
-        return self._clock.capture(launch, sets, SETTLE_US if busy else WARM_US)
+        assert self._held is not None
+        return self._clock.capture(launch, sets, self._warm_us(self._held.inputs.problem))
+
+    def _warm_us(self, problem: GroupedGemm) -> float:
+        return SETTLE_US if self._arithmetic_bound(problem) else WARM_US
 
     def _arithmetic_bound(self, problem: GroupedGemm) -> bool:
         """Near enough to the tensor cores' rate for the power cap to decide the clock; False when nothing is known."""
@@ -125,7 +127,7 @@ class CudaBackend(TorchBackend):
                     held = self.hold(problem)
                 except KernelFailure as failure:
                     raise InputError(str(failure)) from None
-                return baselines.grouped_mm(self._clock, held.inputs, held.reference, samples)
+                return baselines.grouped_mm(self._clock, held.inputs, held.reference, samples, self._warm_us(problem))
         raise InputError(f"unknown baseline {name!r}: use copy, or grouped_mm with a problem")
 
     def _forget(self) -> None:

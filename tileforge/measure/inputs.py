@@ -23,6 +23,10 @@ _BITS_TYPES = {16: torch.int16, 32: torch.int32}
 #: NaNs that no arithmetic produces: an output element that still has this pattern was not written.
 POISON = {"bf16": 0x7FD5, "fp16": 0x7F55, "fp32": 0x7FD55555}
 _MAX_SETS = 256
+#: Sets at least, memory permitting, although one may be cold: where the weights lie decides up to 3 % of a tactic's
+#: time (H200, 2026-11-30, bf16, one row a group, 128x32x128 pingpong swap: 370 and 373 us in two tuning runs, 380 and
+#: 381 us in the two sweeps before them, each over one set), so a time is the mean over several places.
+PLACES = 4
 
 
 @dataclass(frozen=True)
@@ -101,12 +105,12 @@ def working_bytes(problem: GroupedGemm) -> int:
 def set_count(problem: GroupedGemm, l2_bytes: int, memory: int) -> int:
     """Operand sets to rotate: as many as make what calls touch exceed twice the L2, 0 when not even one fits.
 
-    One suffices when a single call already moves that much: a GLM-5 layer's weights are hundreds of MB.
+    A single call often moves that much: a GLM-5 layer's weights are hundreds of MB. Then it is ``PLACES``.
     """
     room = memory - working_bytes(problem)
     if room < operand_bytes(problem):
         return 0
-    wanted = math.ceil(2 * l2_bytes / max(1, problem.bytes())) if problem.m else 1
+    wanted = max(PLACES, math.ceil(2 * l2_bytes / max(1, problem.bytes()))) if problem.m else 1
     return max(1, min(wanted, room // operand_bytes(problem), _MAX_SETS))
 
 

@@ -25,7 +25,7 @@ WARM_US = 10_000.0
 #: The same for a problem bound by arithmetic. It meets the power cap, and the clock then falls for about a tenth of a
 #: second: short bursts of one tactic read 600 to 690 us within one sweep (H200, 2026-11-30, bf16, 256 rows per group),
 #: while serving a prefill runs at the settled clock.
-SETTLE_US = 250_000.0
+SETTLE_US = 120_000.0
 #: Calls in one graph at most: about 1 KB of driver memory for each kernel, and a launch cost on the host.
 MAX_CALLS = 1024
 _FIRST_CALLS = 4
