@@ -14,6 +14,7 @@ from tileforge.measure.check import Checked, check, tolerance  # noqa: E402
 from tileforge.measure.host import pretend  # noqa: E402
 from tileforge.measure.inputs import (  # noqa: E402
     GUARD_ROWS,
+    PLACES,
     Inputs,
     Output,
     make_inputs,
@@ -177,7 +178,7 @@ def test_sets_rotate_past_twice_the_cache_and_within_memory() -> None:
     assert sets * problem.bytes() >= 2_000_000 > (sets - 1) * problem.bytes()
     assert set_count(problem, 1_000_000, working_bytes(problem) + 3 * one) == 3
     assert set_count(problem, 1_000_000, one) == 0
-    assert set_count(GroupedGemm(512, 4096, 6144, 32, "bf16"), 60 * 2**20, 100 * 2**30) == 1
+    assert set_count(GroupedGemm(512, 4096, 6144, 32, "bf16"), 60 * 2**20, 100 * 2**30) == PLACES
     inputs = make_inputs(problem, CPU, sets=3, l2_bytes=1_000_000)
     addresses = {t.data_ptr() for s in inputs.sets for t in (s.a, s.b, s.output.buffer)}
     assert len(addresses) == 9
