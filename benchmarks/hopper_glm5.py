@@ -2,7 +2,7 @@
 
     python benchmarks/hopper_glm5.py --out out --format bf16           # build, sweep, tune, baselines, table
     python benchmarks/hopper_glm5.py --out out --format fp8
-    python benchmarks/hopper_glm5.py --out out --format bf16 --steps table
+    python benchmarks/hopper_glm5.py --steps table --format bf16 --out tests/data/h200_glm5 --db tuning_db  # as recorded
 
 EP8: gate+up N 4096 K 6144 and down N 6144 K 2048, 32 local experts, balanced routing. Everything is kept under
 ``--out``: ``sweep_<format>.jsonl``, ``baselines_<format>.json``, ``tuning_db/``. Sweep and tuning run measure
@@ -92,13 +92,14 @@ def run_baselines(bench: GpuBench, wanted: list[tileforge.GroupedGemm], out: Pat
     (out / f"baselines_{wanted[0].format}.json").write_text(json.dumps(found, indent=1))
 
 
-def table(wanted: list[tileforge.GroupedGemm], out: Path) -> None:
+def table(wanted: list[tileforge.GroupedGemm], out: Path, database: Path) -> None:
     """Markdown: tuned, default, torch; share of the copy's bandwidth; the choice against the sweep's best."""
     form = wanted[0].format
-    swept = Sweep.load(out / f"sweep_{form}.jsonl")
+    plain = out / f"sweep_{form}.jsonl"
+    swept = Sweep.load(plain if plain.exists() else plain.with_suffix(".jsonl.gz"))
     base = json.loads((out / f"baselines_{form}.json").read_text())
     copy = max(each["bytes_per_s"] for each in base["copy"])
-    db = tileforge.TuningDB(out / "tuning_db", read_only=True)
+    db = tileforge.TuningDB(database, read_only=True)
     print(f"{form}, {swept.facts['name']}, driver {swept.facts['driver']}, {base['date']}, {swept.note}")
     print(f"copy bandwidth, read + write: {copy / 1e12:.2f} TB/s; host {platform.machine()}")
     print(
@@ -142,6 +143,7 @@ def main() -> None:
     parser.add_argument("--rows", default="1,4,16,64,256")
     parser.add_argument("--cutlass", default="4.2.0")
     parser.add_argument("--budget", default="40")
+    parser.add_argument("--db", type=Path, help="database of the table, default OUT/tuning_db")
     parser.add_argument("--steps", default=",".join(STEPS))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -161,7 +163,7 @@ def main() -> None:
         finally:
             bench.close()
     if "table" in steps:
-        table(wanted, options.out)
+        table(wanted, options.out, options.db or options.out / "tuning_db")
 
 
 if __name__ == "__main__":

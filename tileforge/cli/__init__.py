@@ -21,6 +21,7 @@ COMMANDS = {
     "doctor": "doctor",
     "enumerate": "enumerate_",
     "explain": "explain",
+    "oracle": "oracle",
     "tune": "tune",
     "pick": "pick",
     "build": "build",

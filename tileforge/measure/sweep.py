@@ -6,12 +6,13 @@ measurement of one tactic on one problem::
     {"problem": "m=512 n=4096 k=6144 groups=32 format=bf16 out=bf16 routing=uniform seed=0",
      "tactic": "128x16x128_c1x1_coop_swap", "us": [381.9, 382.4], "error": 0.0016, "conditions": {...}}
 
-with ``status`` and ``message`` in place of ``us`` for a failure. Files can be concatenated; two lines about the
-same tactic and problem add their samples.
+with ``status`` and ``message`` in place of ``us`` for a failure. Files can be concatenated, and may be compressed
+(``.gz``); two lines about the same tactic and problem add their samples.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -133,7 +134,7 @@ class Sweep:
     @classmethod
     def load(cls, path: Path) -> Sweep:
         try:
-            with path.open() as lines:
+            with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
                 return cls.read(lines, str(path))
         except OSError as error:
             raise InputError(f"cannot read the sweep {path}: {error.strerror}") from None
