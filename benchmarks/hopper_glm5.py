@@ -2,7 +2,7 @@
 
     python benchmarks/hopper_glm5.py --out out --format bf16           # build, sweep, tune, baselines, table
     python benchmarks/hopper_glm5.py --out out --format fp8
-    python benchmarks/hopper_glm5.py --steps table --format bf16 --out tests/data/h200_glm5 --db tuning_db  # as recorded
+    python benchmarks/hopper_glm5.py --steps table --format bf16 --out tests/data/h200_glm5 --db tuning_db # recorded
 
 EP8: gate+up N 4096 K 6144 and down N 6144 K 2048, 32 local experts, balanced routing. Everything is kept under
 ``--out``: ``sweep_<format>.jsonl``, ``baselines_<format>.json``, ``tuning_db/``. Sweep and tuning run measure

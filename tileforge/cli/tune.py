@@ -47,7 +47,15 @@ def command(
     if as_json:
         print_json([result.as_dict() for result in results])
     else:
-        again = shlex.join(["tileforge", *sys.argv[1:], *([] if timer == "gpu" else ["--timer", "gpu"])])
-        tune_table(results, db or str(paths.database_dir()), again)
+        tune_table(results, db or str(paths.database_dir()), _measuring(sys.argv[1:]))
     if len(results) < len(problems):
         click.get_current_context().exit(130)
+
+
+def _measuring(arguments: list[str]) -> str:
+    """This command line, with the timer that measures."""
+    kept: list[str] = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if argument != "--timer" and before != "--timer" and not argument.startswith("--timer="):
+            kept.append(argument)
+    return shlex.join(["tileforge", *kept, "--timer", "gpu"])
