@@ -319,6 +319,20 @@ def test_with_headers_but_no_compiler_only_their_kernels_are_found(bare: Fake) -
     assert Builder(other, **options).lookup(spec()) is None
 
 
+def test_headers_that_happen_to_be_here_do_not_hide_kernels_that_were_brought(
+    bare: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip installs CUTLASS 4.2.0 with tileforge; a machine with that and no compiler runs kernels of 4.5.0."""
+    bare.builder().build([spec()])
+    old = find_cutlass(headers(bare.root / "old", "4.2.0"))
+    monkeypatch.setattr(build_module, "find_cutlass", lambda: old)
+    builder = bare_builder(bare)
+    found = builder.lookup(spec())
+    assert found is not None and found.cutlass == builder.cutlass_version == "4.5.0"
+    named = Builder(old, cache_dir=bare.root / "cache", kernels_dir=bare.kernels)
+    assert named.lookup(spec()) is None and named.cutlass_version == "4.2.0"
+
+
 def test_without_a_toolchain_a_missing_kernel_says_what_to_do(bare: Fake) -> None:
     bare.builder().build([spec()])
     calls: list[BuildOutcome] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tileforge.cli import main_group
+from tileforge.cli import COMMANDS, main_group
 
 SIZES = ["--n", "4096", "--k", "6144", "--groups", "32"]
 PROBLEM = ["--m", "512", *SIZES]
@@ -170,10 +170,7 @@ def test_doctor_names_what_is_missing_and_its_remedy(tmp_path: Path) -> None:
     assert result.exit_code == 0 and "mend it: unset TILEFORGE_NVCC" in result.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["", *["doctor", "enumerate", "explain", "oracle", "tune", "pick", "build", "measure", "db", "toolchain"]],
-)
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help(command: str) -> None:
     result = run(*([command] if command else []), "--help")
     assert result.exit_code == 0 and result.stdout.startswith("Usage:")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import shutil
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -12,13 +11,12 @@ from rich.table import Table
 from tileforge.db import Record
 from tileforge.tuning.result import TuneResult
 
-#: Width of a table that goes into a file or a pipe, where there is no terminal to ask.
-_PLAIN_WIDTH = 150
+#: Tables are at least this wide: a narrower one would cut off the column that says predicted or measured.
+_LEAST_WIDTH = 150
 
 
 def console() -> Console:
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PLAIN_WIDTH
-    return Console(width=width, highlight=False)
+    return Console(width=max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 25)).columns), highlight=False)
 
 
 def records_table(records: Sequence[Record], title: str = "") -> None:

@@ -93,10 +93,21 @@ class Builder:
                 if paths.variable("TILEFORGE_NVCC"):
                     raise
                 problems.append(str(error))
+                # Headers alone build nothing, and kernels that were brought here may be of others than those that
+                # happen to be here: pip brings 4.2.0's along with tileforge.
+                self.cutlass = cutlass
         #: Why nothing can be built here; None when everything is there.
         self.missing = ToolchainError("; ".join(problems)) if problems else None
         self._index: tuple[int, dict[KernelSpec, list[Kernel]]] = (-1, {})
         self._sources: dict[str, str] = {}
+
+    @property
+    def cutlass_version(self) -> str | None:
+        """Of the headers that a build takes; where nothing can build, that of the newest kernels brought here."""
+        if self.cutlass is not None:
+            return self.cutlass.version
+        known = {entry.cutlass for entry in self.cache.entries() if isinstance(entry, Kernel)}
+        return max(known, key=lambda version: [int(part) for part in version.split(".")], default=None)
 
     def inputs(self, spec: KernelSpec) -> dict[str, Any]:
         """Everything that names the kernel of ``spec`` here. Raises ToolchainError without a toolchain."""

@@ -49,6 +49,7 @@ class Tools:
                 self.cutlass = find_cutlass()
             except ToolchainError as error:
                 self.notes.append(f"rules of CUTLASS {smem.CUTLASS} assumed: {error}")
+        self._named = cutlass is not None
         asked = str(cutlass) if self.cutlass is None and cutlass is not None else smem.CUTLASS
         self.version = self.cutlass.version if self.cutlass else asked
 
@@ -59,7 +60,11 @@ class Tools:
         if self.builder is None:
             if self.cutlass is None and not self.notes:
                 raise ToolchainError(f"CUTLASS {self.version} is not here: `tileforge doctor` says which are")
-            self.builder = Builder(self.cutlass, self.compiler)
+            self.builder = Builder(self.cutlass if self._named else None, self.compiler)
+            if not self._named:
+                # Where nothing can compile, the kernels that were brought here say whose rules hold.
+                self.cutlass = self.builder.cutlass
+                self.version = self.builder.cutlass_version or self.version
         made: Builder = self.builder
         return made
 
