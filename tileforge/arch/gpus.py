@@ -136,12 +136,12 @@ GPUS: dict[str, Gpu] = {
 }
 
 
-def get_gpu(sku: str) -> Gpu:
-    """The GPU called ``sku``. Raises InputError that lists the known ones."""
-    try:
-        return GPUS[sku]
-    except (KeyError, TypeError):
-        raise InputError(f"unknown GPU {sku!r}: use one of {', '.join(GPUS)}") from None
+def get_gpu(name: str) -> Gpu:
+    """The GPU of that SKU or marketing name. Raises InputError that lists the known ones."""
+    found = GPUS.get(name) or match_gpu(name)
+    if found is None:
+        raise InputError(f"unknown GPU {name!r}: use one of {', '.join(GPUS)}")
+    return found
 
 
 def match_gpu(name: str, sms: int | None = None) -> Gpu | None:

@@ -6,10 +6,10 @@ devices measured at 101,376 B per block, 102,400 B per SM.
 
 from __future__ import annotations
 
-from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape, swizzle
 from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align
 from tileforge.formats import SCALE_ROWS
-from tileforge.tactic import SWIZZLES, Tactic
+from tileforge.tactic import Tactic
 
 SMEM_PER_BLOCK = 101_376
 _BUILDER = "gemm/collective/builders/sm120_blockscaled_mma_builder.inl"
@@ -90,12 +90,6 @@ def _epilogue_tile(tactic: Tactic, context: Context) -> str:
     if not swizzle_align(m if tactic.swap_ab else n, context.out_bits):
         return f"epilogue tile {m}x{n}: a row of {context.out} must be a multiple of 16 bytes"
     return ""
-
-
-def _swizzle(tactic: Tactic, _: Context) -> str:
-    if tactic.swizzle in SWIZZLES:
-        return ""
-    return f"max swizzle {tactic.swizzle}: use one of {', '.join(map(str, SWIZZLES))}"
 
 
 def _buffers(shape: Shape, context: Context) -> Buffers:
@@ -184,7 +178,7 @@ SM120 = ArchSpec(
         Rule("pingpong_n", _pingpong_n, "upstream CUTLASS after 4.5.0, NVIDIA/cutlass#3292"),
         Rule("tile_n", _tile_n, f"{_BUILDER}: N >= 32; sSFBTileShape_N, CUTLASS 4.5.0; N / Blk_MN, CUTLASS 4.2.0"),
         Rule("epilogue_tile", _epilogue_tile, f"{_EPILOGUE}: must divide the tile; {_STORE}: store(), {_BOTH}"),
-        Rule("swizzle", _swizzle, "kernels/abi.h: max_swizzle; gemm/kernel/tile_scheduler_params.h, CUTLASS 4.5.0"),
+        Rule("swizzle", swizzle, "kernels/abi.h: max_swizzle; gemm/kernel/tile_scheduler_params.h, CUTLASS 4.5.0"),
     ),
     storage=storage,
     unconfirmed=unconfirmed,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape, swizzle
 from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align, up
-from tileforge.tactic import SWIZZLES, Tactic
+from tileforge.tactic import Tactic
 
 SMEM_PER_BLOCK = 232_448
 _BUILDER = "gemm/collective/builders/sm90_gmma_builder.inl"
@@ -92,12 +92,6 @@ def _epilogue_tile(tactic: Tactic, context: Context) -> str:
     return ""
 
 
-def _swizzle(tactic: Tactic, _: Context) -> str:
-    if tactic.swizzle in SWIZZLES:
-        return ""
-    return f"max swizzle {tactic.swizzle}: use one of {', '.join(map(str, SWIZZLES))}"
-
-
 def _buffers(shape: Shape, context: Context) -> Buffers:
     """``sm90_get_tma_dispatch_policy`` and ``CollectiveEpilogue::SharedStorage``: how many buffers C and D have."""
     m, n = shape.epilogue_tile or auto_epilogue(shape)
@@ -172,7 +166,7 @@ SM90 = ArchSpec(
         Rule("tile_k", _tile_k, f"{_WGMMA}, {_BOTH}"),
         Rule("multicast", _multicast, f"{_BUILDER}: sm90_cluster_shape_to_tma_atom, swizzle atoms of 8 rows, {_BOTH}"),
         Rule("epilogue_tile", _epilogue_tile, f"{_EPILOGUE}: Unsupported tile shape; {_STORE}: store(), {_BOTH}"),
-        Rule("swizzle", _swizzle, "kernels/abi.h: max_swizzle; gemm/kernel/tile_scheduler_params.h, CUTLASS 4.5.0"),
+        Rule("swizzle", swizzle, "kernels/abi.h: max_swizzle; gemm/kernel/tile_scheduler_params.h, CUTLASS 4.5.0"),
     ),
     storage=storage,
     unconfirmed=unconfirmed,

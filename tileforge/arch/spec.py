@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tileforge.arch.storage import Storage
 from tileforge.formats import Format
-from tileforge.tactic import Tactic
+from tileforge.tactic import SWIZZLES, Tactic
 
 #: What the epilogue does beside scaling by alpha: nothing, read a C operand, or FlashInfer's fused MoE finalize.
 EPILOGUES = ("plain", "c", "finalize")
@@ -96,3 +96,10 @@ class ArchSpec:
 def accumulators(tactic: Tactic) -> int:
     """Float32 accumulators per thread: cooperative spreads the tile over 256 threads, pingpong over 128."""
     return tactic.tile[0] * tactic.tile[1] // (256 if tactic.schedule == "cooperative" else 128)
+
+
+def swizzle(tactic: Tactic, _: Context) -> str:
+    """The one rule that all SMs share."""
+    if tactic.swizzle in SWIZZLES:
+        return ""
+    return f"max swizzle {tactic.swizzle}: use one of {', '.join(map(str, SWIZZLES))}"

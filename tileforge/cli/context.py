@@ -10,11 +10,8 @@ import click
 
 from tileforge import smem
 from tileforge.arch import ArchSpec, get_arch
-from tileforge.arch.gpus import GPUS, Gpu, match_gpu
+from tileforge.arch.gpus import Gpu, get_gpu
 from tileforge.errors import InputError, ToolchainError
-
-#: The GPU that predictions are for when none is named and none is there, by architecture.
-STAND_IN = {"sm120": "rtx_pro_6000", "sm121": "dgx_spark", "sm90": "h200"}
 
 
 @dataclass(frozen=True)
@@ -24,14 +21,6 @@ class Target:
     arch: ArchSpec
     gpu: Gpu | None
     cutlass: str
-
-
-def get_gpu(name: str) -> Gpu:
-    """The GPU of that SKU or marketing name. Raises InputError that lists the known ones."""
-    found = GPUS.get(name) or match_gpu(name)
-    if found is None:
-        raise InputError(f"unknown GPU {name!r}: use one of {', '.join(GPUS)}")
-    return found
 
 
 def arch_for(format: str) -> str:

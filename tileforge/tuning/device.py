@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tileforge.arch import get_arch
-from tileforge.arch.gpus import GPUS, Gpu, match_gpu
+from tileforge.arch.gpus import GPUS, Gpu, get_gpu, match_gpu
 from tileforge.errors import DeviceError, InputError
 from tileforge.measure import FakeBench
 from tileforge.problem import GroupedGemm
@@ -28,16 +28,6 @@ class Target:
     note: str = ""
 
 
-def named_gpu(name: str | Gpu) -> Gpu:
-    """A GPU by SKU or marketing name. Raises InputError that lists the known ones."""
-    if isinstance(name, Gpu):
-        return name
-    found = GPUS.get(name) or match_gpu(name)
-    if found is None:
-        raise InputError(f"unknown GPU {name!r}: use one of {', '.join(GPUS)}")
-    return found
-
-
 def usual_gpu(format: str) -> Gpu:
     return GPUS[USUAL.get(format, USUAL_BLOCK_SCALED)]
 
@@ -54,7 +44,7 @@ class Devices:
     """
 
     def __init__(self, gpu: str | Gpu | None, timer: str, bench: Bench | None) -> None:
-        self.named = None if gpu is None else named_gpu(gpu)
+        self.named = get_gpu(gpu) if isinstance(gpu, str) else gpu
         self.strict = timer == "gpu" or gpu is not None
         self.fake = False
         self.note = ""
