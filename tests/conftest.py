@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+def pytest_configure() -> None:
+    """Ctrl-C means Ctrl-C in the tests about it, also where this run was started in the background, ignoring it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

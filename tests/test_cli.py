@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import tileforge
 from tileforge.cli import COMMANDS, main_group
+from tileforge.cli.progress import Progress
+from tileforge.search import Event
 
 SIZES = ["--n", "4096", "--k", "6144", "--groups", "32"]
 PROBLEM = ["--m", "512", *SIZES]
@@ -51,6 +54,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     "illegal_build": (["build", "--tactic", "128x128x512"], "is illegal on sm120"),
     "format_on_gpu": (["tune", *PROBLEM, "--gpu", "h200", "--timer", "predict"], "has no nvfp4 kernels"),
     "unpack": (["build", "--unpack", "no-such-file.tar.gz"], "no-such-file.tar.gz"),
+    "huge_groups": (["tune", "--m", "1", "--n", "8", "--k", "128", "--groups", "2000000000"], "more than the 65,536"),
+    "huge_draw": (["tune", "--m", "2000000000", *SIZES, "--routing", "uniform"], "draws each row"),
+    "ep": (["tune", "--model", "examples/models/glm-5.yaml", "--ep", "1000000007"], "EP256 does"),
+    "empty_rows": (["tune", *SIZES, "--rows", ""], "--rows '' is not a list"),
+    "no_database": (["db", "show", "no-such-database"], "no database no-such-database"),
     "seed": (["measure", *PROBLEM, "--timer", "fake", "--samples", "0"], "--samples 0"),
 }
 
@@ -131,6 +139,66 @@ def test_tune_on_a_fake_device_never_passes_for_a_measurement(tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     assert "FAKE DEVICE" in result.stdout and " measured" not in result.stdout
     assert not Path(os.environ["TILEFORGE_DB"]).exists()
+
+
+def test_times_of_a_fake_device_are_never_picked_or_shown_as_measured(tmp_path: Path) -> None:
+    db = str(tmp_path / "db")
+    [found] = payload("tune", *PROBLEM, "--timer", "fake", "--budget", "6", "--cutlass", "4.5.0", "--db", db)
+    assert found["provenance"] == "fake"
+    assert run("pick", *PROBLEM, "--gpu", "rtx_pro_6000", "--db", db).exit_code == 1
+    shown = run("db", "show", db).stdout
+    assert "FAKE DEVICE" in shown and "measured" not in shown
+
+
+def test_what_data_says_is_printed_as_it_is(tmp_path: Path) -> None:
+    """Brackets in paths, model names and compiler messages are no markup."""
+    odd = tmp_path / "[red]x[/] [/foo]"
+    odd.mkdir(parents=True)
+    result = run("tune", *PROBLEM, "--gpu", "rtx_5090", "--timer", "predict", "--no-confirm", "--db", str(odd / "db"))
+    assert result.exit_code == 0 and f"1 records in {odd}/db" in result.stdout
+    model = tmp_path / "odd.yaml"
+    model.write_text('name: "[red]x[/] [/foo]"\nhidden: 256\nmoe_intermediate: 128\nexperts: 8\ntop_k: 2\n')
+    result = run("tune", "--model", str(model), "--rows", "1", "--timer", "predict", "--no-confirm", "--no-save")
+    assert result.exit_code == 0 and "[/foo]" in result.stderr
+    problem = tileforge.GroupedGemm(8, 256, 256, 2)
+    with Progress() as progress:
+        progress.on_event(Event("note", problem, message="static assertion [with T=int] of a[i] [/tmp/y]"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["source: 2020-13-45", "hidden: !!int foo", "top_k: 3\ntop_k: 4", "name: " + "[" * 3000],
+    ids=["date", "tag", "twice", "nested"],
+)
+def test_a_hostile_model_file_is_one_line(text: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text(f"{text}\nmoe_intermediate: 128\nexperts: 8\n")
+    result = run("enumerate", "--model", str(model), "--rows", "1")
+    assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1 and str(model) in result.stderr
+
+
+def test_a_named_cutlass_that_is_not_here_builds_nothing(tmp_path: Path) -> None:
+    result = run("build", "--tactic", "128x128x128", "--cutlass", "9.9.9", TILEFORGE_CACHE=str(tmp_path / "c"))
+    assert result.exit_code == 2 and "CUTLASS 9.9.9 is not here" in result.stderr
+    result = run("explain", "128x128x128", TILEFORGE_CUTLASS=str(tmp_path))
+    assert result.exit_code == 2 and str(tmp_path) in result.stderr
+
+
+def test_a_gpu_without_the_format_is_no_command_that_fails() -> None:
+    result = run("pick", *PROBLEM, "--gpu", "h200")
+    assert result.exit_code == 1 and "NVIDIA H200 (sm90) has no nvfp4 kernels" in result.stdout
+    assert "create it" not in result.stdout
+
+
+def test_doctor_lives_with_a_broken_database(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("doctor", TILEFORGE_DB=str(tmp_path / "file"))
+    assert result.exit_code == 0 and "is not a directory" in result.stdout
+
+
+def test_measure_with_nothing_to_launch_p3() -> None:
+    result = run("measure", "--m", "0", *SIZES, "--timer", "fake")
+    assert result.exit_code == 0 and "nothing to launch" in result.stdout and " us" not in result.stdout
 
 
 def test_a_miss_names_the_command_and_nothing_to_launch_is_no_miss_p3(tmp_path: Path) -> None:

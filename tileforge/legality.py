@@ -69,9 +69,10 @@ def _memory(tactic: Tactic, ask: Context, kernel: Storage) -> Verdict:
         return _too_few_stages(tactic, stages, kernel, limit)
     total = kernel.total(stages)
     figures = {"stages": stages, "smem_bytes": total, "limit_bytes": limit}
+    doubt = ask.arch.unconfirmed(tactic, ask)
     if total > limit:
-        return _over(stages, total, figures, kernel, limit)
-    if doubt := ask.arch.unconfirmed(tactic, ask):
+        return _over(stages, total, figures, kernel, limit, doubt)
+    if doubt:
         return Verdict(UNKNOWN, "unconfirmed", f"{doubt}: {_ASK}", figures=figures)
     return Verdict(FITS, message=f"needs {total:,} B of {limit:,} B with {stages} stages", figures=figures)
 
@@ -87,11 +88,14 @@ def _too_few_stages(tactic: Tactic, stages: int, kernel: Storage, limit: int) ->
     return Verdict(ILLEGAL, "stages", message, _STAGES, figures)
 
 
-def _over(stages: int, total: int, figures: dict[str, int], kernel: Storage, limit: int) -> Verdict:
+def _over(stages: int, total: int, figures: dict[str, int], kernel: Storage, limit: int, doubt: str) -> Verdict:
+    """``doubt``: why nothing is offered in its place, though it would fit by the same arithmetic."""
     figures["excess_bytes"] = total - limit
     message = f"needs {total:,} B of {limit:,} B with {stages} stages: {total - limit:,} B over"
     fit = kernel.most_stages(limit)
-    if fit >= LEAST_STAGES:
+    if doubt:
+        message += f"; {doubt}"
+    elif fit >= LEAST_STAGES:
         figures["stages_that_fit"], figures["smem_bytes_that_fit"] = fit, kernel.total(fit)
         message += f"; {fit} stages would fit in {kernel.total(fit):,} B"
     else:

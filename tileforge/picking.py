@@ -74,13 +74,13 @@ class Picker:
         detected is a miss that says so."""
         if problem.m == 0:
             return NOTHING_TO_LAUNCH
-        name = gpu if gpu is None or isinstance(gpu, str) else gpu.sku
+        name = gpu if gpu is None or isinstance(gpu, str) else _sku_of(gpu)
         sku = self._skus.get(name)
         if sku is None:
             try:
                 sku = self._resolve(name)
             except DeviceError as error:
-                return self._count(with_command(Pick(reason=str(error)), problem, "SKU"), problem, "SKU")
+                return self._count(with_command(Pick(reason=str(error)), problem, ""), problem, "")
         tables = self._tables.get((sku, problem.format, problem.out, problem.n, problem.k, problem.groups))
         if tables is None:
             tables = self._load(sku, problem)
@@ -133,7 +133,8 @@ class Picker:
             what = f"M={problem.m} of {problem.key}: {pick.reason}" if pick else pick.reason
             import logging  # here, because it costs more than all the rest of this module
 
-            logging.getLogger(__name__).warning("%s; to record it: %s", what, pick.command or command_for(problem, sku))
+            mend = pick.command or (command_for(problem, sku) if pick else "")
+            logging.getLogger(__name__).warning("%s%s", what, f"; to record it: {mend}" if mend else "")
         return pick
 
     def _load(self, sku: str, problem: GroupedGemm) -> tuple[Table, ...]:
@@ -179,6 +180,13 @@ class Picker:
         if any(name in db.gpus() for _, db in self.databases):
             return name
         raise InputError(f"unknown GPU {name!r}: use one of {', '.join(GPUS)}, or a folder of the database")
+
+
+def _sku_of(gpu: object) -> str:
+    sku = getattr(gpu, "sku", None)
+    if not isinstance(sku, str):
+        raise InputError(f"gpu = {gpu!r} is not a GPU: give a SKU such as 'rtx_pro_6000', or None for the one here")
+    return sku
 
 
 def pick(

@@ -9,6 +9,9 @@ from tileforge.errors import InputError
 from tileforge.formats import OUT_BITS, SCALE_ROWS, Format, get_format, round_up
 from tileforge.routing import Routing
 
+#: Far above any model's experts; sizes and pointers are kept per group on host and device.
+MOST_GROUPS = 65_536
+
 
 @dataclass(frozen=True)
 class GroupedGemm:
@@ -44,8 +47,14 @@ class GroupedGemm:
         for field, value, least in (("M", self.m, 0), ("N", self.n, 1), ("K", self.k, 1), ("groups", self.groups, 1)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
                 raise InputError(f"{field} = {value!r} is not a whole number from {least} to 2147483647")
+        if self.groups > MOST_GROUPS:
+            raise InputError(f"groups = {self.groups} is more than the {MOST_GROUPS:,} that a problem may have")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**32:
+            raise InputError(f"seed = {self.seed!r} is not a whole number from 0 to 4294967295")
+        if not isinstance(self.name, str):
+            raise InputError(f"name = {self.name!r} is not text")
         form = get_format(self.format)
-        if self.out not in OUT_BITS:
+        if not isinstance(self.out, str) or self.out not in OUT_BITS:
             raise InputError(f"unknown output type {self.out!r}: use one of {', '.join(OUT_BITS)}")
         for field, value, multiple in (("K", self.k, form.k_multiple), ("N", self.n, form.n_multiple)):
             if value % multiple:
@@ -55,8 +64,7 @@ class GroupedGemm:
                 )
         routing = Routing.parse(self.routing)
         object.__setattr__(self, "routing", routing)
-        if routing.kind == "rows":
-            routing.sizes(self.m, self.groups)
+        routing.check(self.m, self.groups)
 
     @property
     def form(self) -> Format:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from tileforge.errors import InputError
 
+#: Rows that a seeded routing draws one by one; a second's work.
+MOST_DRAWN = 2**22
 _HELP = "use balanced, uniform, zipf:<exponent> or rows:<count>,<count>,..."
 
 
@@ -53,18 +55,24 @@ class Routing:
             return "rows:" + ",".join(map(str, self.rows))
         return self.kind
 
+    def check(self, m: int, groups: int) -> None:
+        """Raises InputError when these rows cannot be given to these groups."""
+        if self.kind == "rows" and (len(self.rows) != groups or sum(self.rows) != m):
+            raise InputError(
+                f"routing has {len(self.rows)} groups and {sum(self.rows)} rows, the problem {groups} groups "
+                f"and M = {m} rows: give one count per group that sums to M"
+            )
+        if self.kind in ("uniform", "zipf") and m > MOST_DRAWN:
+            raise InputError(f"{self} draws each row, {MOST_DRAWN:,} at most: use balanced or rows:... for M = {m}")
+
     def sizes(self, m: int, groups: int, seed: int = 0) -> list[int]:
         """Rows of each of ``groups`` groups; they sum to ``m``.
 
         Uses the standard library's generator, whose stream is stable between Python versions, so that a
         recorded seed means the same rows everywhere. Raises InputError when a histogram does not match.
         """
+        self.check(m, groups)
         if self.kind == "rows":
-            if len(self.rows) != groups or sum(self.rows) != m:
-                raise InputError(
-                    f"routing has {len(self.rows)} groups and {sum(self.rows)} rows, the problem {groups} groups "
-                    f"and M = {m} rows: give one count per group that sums to M"
-                )
             return list(self.rows)
         if self.kind == "balanced":
             base, extra = divmod(m, groups)

@@ -22,9 +22,9 @@ RASTERS = {"heuristic": "", "m": "rm", "n": "rn"}
 SWIZZLES = (1, 2, 4, 8)
 
 _ID = re.compile(
-    r"(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(_c(?P<cm>\d+)x(?P<cn>\d+))?(_(?P<schedule>coop|pp|cooperative|pingpong))?"
-    r"(_s(?P<stages>\d+|auto))?(_e((?P<em>\d+)x(?P<en>\d+)|auto))?(?P<swap>_swap)?(_r(?P<raster>[mn]))?"
-    r"(_w(?P<swizzle>\d+))?"
+    r"(?P<m>\d{1,6})x(?P<n>\d{1,6})x(?P<k>\d{1,6})(_c(?P<cm>\d{1,6})x(?P<cn>\d{1,6}))?"
+    r"(_(?P<schedule>coop|pp|cooperative|pingpong))?(_s(?P<stages>\d{1,6}|auto))?"
+    r"(_e((?P<em>\d{1,6})x(?P<en>\d{1,6})|auto))?(?P<swap>_swap)?(_r(?P<raster>[mn]))?(_w(?P<swizzle>\d{1,6}))?"
 )
 _SCHEDULE_OF = {short: full for full, short in SCHEDULES.items()} | {full: full for full in SCHEDULES}
 
@@ -51,11 +51,20 @@ class Tactic:
             raise InputError(f"unknown schedule {self.schedule!r}: use one of {', '.join(SCHEDULES)}")
         if self.raster not in RASTERS:
             raise InputError(f"unknown raster order {self.raster!r}: use one of {', '.join(RASTERS)}")
-        sizes = (*self.tile, *self.cluster, *(self.epilogue_tile or ()), self.swizzle, self.stages or 1)
-        if len(self.tile) != 3 or any(not isinstance(size, int) or size < 1 for size in sizes):
-            raise InputError(f"tactic sizes must be whole numbers of 1 and more, got tile {self.tile!r}")
         if self.stages == 0:
             raise InputError("0 stages is not a number of stages: leave it out for the automatic count")
+        if not isinstance(self.swap_ab, bool):
+            raise InputError(f"swap_ab {self.swap_ab!r} is neither true nor false")
+        for field, sizes, count in (
+            ("tile", self.tile, 3),
+            ("cluster", self.cluster, 2),
+            ("epilogue tile", self.epilogue_tile or (1, 1), 2),
+            ("stages", (self.stages or 1,), 1),
+            ("swizzle", (self.swizzle,), 1),
+        ):
+            whole = isinstance(sizes, tuple) and all(type(size) is int and 1 <= size < 10**6 for size in sizes)
+            if not whole or len(sizes) != count:
+                raise InputError(f"{field} {sizes!r} is not {count} whole numbers of 1 and more")
 
     @property
     def kernel_id(self) -> str:

@@ -138,7 +138,7 @@ GPUS: dict[str, Gpu] = {
 
 def get_gpu(name: str) -> Gpu:
     """The GPU of that SKU or marketing name. Raises InputError that lists the known ones."""
-    found = GPUS.get(name) or match_gpu(name)
+    found = (GPUS.get(name) or match_gpu(name)) if isinstance(name, str) else None
     if found is None:
         raise InputError(f"unknown GPU {name!r}: use one of {', '.join(GPUS)}")
     return found

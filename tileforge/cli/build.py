@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tileforge.cli.context import builder as builder_of
 from tileforge.cli.context import cutlass_in_use, print_json, target
 from tileforge.cli.options import arch_options, json_option, problem_options, problems_from
 from tileforge.errors import BuildError, InputError
@@ -28,7 +29,7 @@ def command(
     unpack_file: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile the menu of a problem or model (or single tactics) into the kernel cache. Needs no GPU."""
-    from tileforge.toolchain import Builder, KernelCache, KernelSpec, pack, unpack
+    from tileforge.toolchain import KernelCache, KernelSpec, pack, unpack
 
     if unpack_file is not None:
         kernels = unpack(unpack_file, KernelCache())
@@ -56,7 +57,7 @@ def command(
             for tactic in space.menu(problem, where.arch, where.cutlass)
         ]
     specs = list(dict.fromkeys(specs))
-    builder = Builder(jobs=jobs)
+    builder = builder_of(cutlass, jobs)
     done = 0
 
     def on_done(outcome: object) -> None:

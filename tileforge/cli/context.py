@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tileforge import smem
+from tileforge import paths, smem
 from tileforge.arch import ArchSpec, get_arch
 from tileforge.arch.gpus import Gpu, get_gpu
 from tileforge.errors import InputError, ToolchainError
+
+if TYPE_CHECKING:
+    from tileforge.toolchain import Builder
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,16 @@ def cutlass_in_use(named: str | None) -> str:
     try:
         return find_cutlass().version
     except ToolchainError:
+        if paths.variable("TILEFORGE_CUTLASS"):
+            raise  # what was named and is not there is a mistake, not a machine without CUTLASS
         return smem.CUTLASS
+
+
+def builder(cutlass: str | None, jobs: int | None = None) -> Builder:
+    """A builder with the CUTLASS version named, else with what is here. Raises ToolchainError when it is not here."""
+    from tileforge.toolchain import Builder, cutlass_of
+
+    return Builder(cutlass_of(cutlass) if cutlass else None, jobs=jobs)
 
 
 def target(gpu: str | None, arch: str | None, cutlass: str | None, format: str) -> Target:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tileforge import paths
 from tileforge.cli.context import print_json
 from tileforge.cli.options import json_option
+from tileforge.errors import DatabaseError
 
 
 @click.group("db")
@@ -26,6 +29,8 @@ def show(directory: str | None, gpu: str | None, as_json: bool) -> None:
     from tileforge.cli.tables import records_table
     from tileforge.db import TuningDB
 
+    if directory is not None and not Path(directory).exists():
+        raise DatabaseError(f"no database {directory}: name a directory that holds the GPUs' folders")
     database = TuningDB(directory or paths.database_dir(), read_only=True)
     records = list(database.records(gpu))
     refused = database.refused()

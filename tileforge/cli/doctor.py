@@ -9,7 +9,7 @@ import click
 from tileforge import paths
 from tileforge.cli.context import print_json
 from tileforge.cli.options import json_option
-from tileforge.errors import DeviceError
+from tileforge.errors import DatabaseError, DeviceError
 
 
 @click.command("doctor")
@@ -18,7 +18,8 @@ def command(as_json: bool) -> None:
     """Print GPU, limits, CUTLASS, compiler, cache and databases, and what is missing with its remedy."""
     from tileforge.toolchain import describe
 
-    facts = {"gpu": _gpu(), **describe(), "databases": _databases(), "variables": _variables()}
+    facts = {"gpu": _gpu(), **describe(), "variables": _variables()}
+    facts["databases"] = _databases(facts["missing"])
     if as_json:
         print_json(facts)
         return
@@ -62,13 +63,16 @@ def _gpu_line(gpu: dict[str, Any]) -> str:
     return f"{gpu['name']} ({gpu['sku']}, {gpu['arch']}): {limits}, driver {gpu['driver'] or 'unknown'}"
 
 
-def _databases() -> list[tuple[str, str, int, int]]:
+def _databases(missing: list[dict[str, str]]) -> list[tuple[str, str, int, int]]:
     from tileforge.db import TuningDB
 
     found = []
     for name, path in (("user", paths.database_dir()), ("shipped", paths.shipped_database_dir())):
-        database = TuningDB(path, read_only=True)
-        found.append((name, str(path), sum(1 for _ in database.records()), len(database.refused())))
+        try:
+            database = TuningDB(path, read_only=True)
+            found.append((name, str(path), sum(1 for _ in database.records()), len(database.refused())))
+        except DatabaseError as error:
+            missing.append({"what": str(error), "command": "export TILEFORGE_DB=<a directory>"})
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tileforge.cli.context import builder as builder_of
 from tileforge.cli.context import print_json, target
 from tileforge.cli.options import json_option, problem_options, take_problems
 from tileforge.errors import InputError
@@ -27,7 +28,7 @@ def command(
     from tileforge import legality
     from tileforge.measure import FakeBench, Measurement
     from tileforge.measure.gpu import GpuBench
-    from tileforge.toolchain import Builder, KernelSpec
+    from tileforge.toolchain import KernelSpec
 
     if timer not in ("gpu", "fake"):
         raise InputError(f"unknown timer {timer!r}: use gpu or fake")
@@ -37,10 +38,14 @@ def command(
     answers: list[tuple[GroupedGemm, Measurement]] = []
     bench = FakeBench() if timer == "fake" else GpuBench()
     try:
-        builder = None if timer == "fake" else Builder()
+        builder = None if timer == "fake" else builder_of(cutlass)
+        here = None if timer == "fake" else str(bench.facts().get("sm"))
         for problem in problems:
-            where = target(None, None, cutlass, problem.format)
+            where = target(None, here, cutlass, problem.format)
             for tactic in chosen:
+                if not problem.m:
+                    answers.append((problem, Measurement.failed(tactic, "not_measured", "nothing to launch: M = 0")))
+                    continue
                 verdict = legality.check(
                     tactic, arch=where.arch, format=problem.format, out=problem.out, cutlass=where.cutlass,
                     problem=problem,
@@ -68,5 +73,5 @@ def command(
             fake = "  FAKE DEVICE" if timer == "fake" else ""
             error = f"  error {found.error:.2g}" if found.error is not None else ""
             click.echo(f"{problem}  {found.tactic.id}  {what or f'{found.status}: {found.message}'}{error}{fake}")
-    if any(not found.ok for _, found in answers):
+    if any(not found.ok for problem, found in answers if problem.m):
         click.get_current_context().exit(1)

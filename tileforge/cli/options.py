@@ -92,7 +92,7 @@ def problems_from(
 ) -> tuple[list[GroupedGemm], list[str]]:
     """The problems meant and notes for people (padding). Raises InputError when the options do not add up."""
     form = format_ or "nvfp4"
-    per_group = numbers(rows, "--rows") if rows else DECODE_ROWS
+    per_group = numbers(rows, "--rows") if rows is not None else DECODE_ROWS
     if model is not None:
         from tileforge.workload import load_model
 
@@ -104,7 +104,7 @@ def problems_from(
         return list(workload.problems), list(workload.notes)
     if n is None or k is None or groups is None:
         raise InputError("say which problem: --n, --k and --groups with --rows or --m, or --model FILE")
-    if m is not None and rows:
+    if m is not None and rows is not None:
         raise InputError("--m is the total over all groups, --rows is per group: give one of them")
     totals = [m] if m is not None else [count * groups for count in per_group]
     make = functools.partial(GroupedGemm, n=n, k=k, groups=groups, format=form, out=out, routing=routing, seed=seed)

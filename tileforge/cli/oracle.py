@@ -7,7 +7,6 @@ import click
 from tileforge import legality
 from tileforge.cli.context import print_json, target
 from tileforge.cli.options import arch_options, json_option
-from tileforge.errors import ToolchainError
 from tileforge.tactic import Tactic
 from tileforge.verdict import UNKNOWN, Verdict
 
@@ -26,15 +25,12 @@ def command(
 
     Exit code 1 when the compiler and the rules disagree on one of them.
     """
-    from tileforge.toolchain import KernelSpec, find_all_cutlass
+    from tileforge.toolchain import KernelSpec, cutlass_of, find_compiler
     from tileforge.toolchain.oracle import Found, ask
 
     where = target(gpu, arch, cutlass, format_)
-    found = [each for each in find_all_cutlass() if each.version == where.cutlass]
-    if not found:
-        raise ToolchainError(f"CUTLASS {where.cutlass} is not here: run `tileforge doctor` to see which are")
     specs = [KernelSpec(where.arch.name, format_, out, Tactic.parse(text)) for text in tactics]
-    answers = ask(specs, Found(found[0], Found.find().compiler))
+    answers = ask(specs, Found(cutlass_of(where.cutlass), find_compiler()))
     rows, disagree = [], False
     for spec in specs:
         said = answers[spec]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 if TYPE_CHECKING:
     from tileforge.search import Event
@@ -19,7 +20,7 @@ class Progress:
     """Use as a context manager; ``on_event`` is the callback of :func:`tileforge.tune`."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet)
         self._status: Status | None = None
 
     def __enter__(self) -> Progress:
@@ -35,7 +36,7 @@ class Progress:
     def on_event(self, event: Event) -> None:
         text = describe(event)
         if self._status is not None:
-            self._status.update(text)
+            self._status.update(Text(text))
         if event.kind in _LINES:
             self._console.print(text, soft_wrap=True)
 

@@ -16,7 +16,12 @@ _LEAST_WIDTH = 150
 
 
 def console() -> Console:
-    return Console(width=max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 25)).columns), highlight=False)
+    return Console(
+        width=max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 25)).columns),
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def records_table(records: Sequence[Record], title: str = "") -> None:
@@ -41,7 +46,7 @@ def records_table(records: Sequence[Record], title: str = "") -> None:
             spread,
             _us(record.default_us, measured),
             f"{record.speedup:.2f}" if record.speedup else "",
-            record.provenance,
+            "FAKE DEVICE" if record.key.family == "fake" else record.provenance,
         )
     console().print(table)
 

@@ -36,6 +36,7 @@ def command(
     from tileforge import paths, tune
     from tileforge.cli.progress import Progress
     from tileforge.cli.tables import tune_table
+    from tileforge.tuning import INTERRUPTED
 
     for note in notes:
         click.echo(f"note: {note}", err=True)
@@ -48,7 +49,7 @@ def command(
         print_json([result.as_dict() for result in results])
     else:
         tune_table(results, db or str(paths.database_dir()), _measuring(sys.argv[1:]))
-    if len(results) < len(problems):
+    if len(results) < len(problems) or any(result.provenance == INTERRUPTED for result in results):
         click.get_current_context().exit(130)
 
 

@@ -76,9 +76,9 @@ NOTHING_TO_LAUNCH = Pick(outcome=NOTHING, reason="nothing to launch: M = 0")
 
 
 def command_for(problem: GroupedGemm, gpu: str) -> str:
-    """The command that would create the record that ``problem`` misses."""
+    """The command that would create the record that ``problem`` misses. ``gpu`` empty: the one where it is run."""
     command = (
-        f"tileforge tune --gpu {gpu} --m {problem.m} --n {problem.n} --k {problem.k} "
+        f"tileforge tune {f'--gpu {gpu} ' if gpu else ''}--m {problem.m} --n {problem.n} --k {problem.k} "
         f"--groups {problem.groups} --format {problem.format}"
     )
     if problem.out != "bf16":
@@ -89,7 +89,13 @@ def command_for(problem: GroupedGemm, gpu: str) -> str:
 
 
 def with_command(pick: Pick, problem: GroupedGemm, gpu: str) -> Pick:
-    """``pick``, a miss of ``problem``, with the command that would mend it."""
+    """``pick``, a miss of ``problem``, with the command that would mend it, or why none can."""
+    from tileforge.arch import get_arch
+    from tileforge.arch.gpus import GPUS
+
+    known = GPUS.get(gpu)
+    if known is not None and problem.format not in get_arch(known.arch).formats:
+        return replace(pick, reason=f"{known.name} ({known.arch}) has no {problem.format} kernels", command="")
     return replace(pick, command=command_for(problem, gpu))
 
 

@@ -3,7 +3,7 @@
 from tileforge.toolchain.build import Builder, BuildOutcome
 from tileforge.toolchain.cache import KernelCache
 from tileforge.toolchain.compiler import Compiler, find_compiler
-from tileforge.toolchain.cutlass import Cutlass, find_all_cutlass, find_cutlass
+from tileforge.toolchain.cutlass import Cutlass, cutlass_of, find_all_cutlass, find_cutlass
 from tileforge.toolchain.describe import describe
 from tileforge.toolchain.fetch import fetch_headers
 from tileforge.toolchain.kernel import Kernel
@@ -20,6 +20,7 @@ __all__ = [
     "KernelCache",
     "KernelSpec",
     "Library",
+    "cutlass_of",
     "describe",
     "fetch_headers",
     "find_all_cutlass",

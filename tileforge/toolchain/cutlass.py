@@ -74,6 +74,14 @@ def find_all_cutlass() -> list[Cutlass]:
     return [_named(Path(named).expanduser()), *found] if named else found
 
 
+def cutlass_of(version: str) -> Cutlass:
+    """The headers of that version. Raises ToolchainError when they are not here."""
+    for cutlass in find_all_cutlass():
+        if cutlass.version == version:
+            return cutlass
+    raise ToolchainError(f"CUTLASS {version} is not here: run `tileforge doctor` to see which are")
+
+
 def headers_cache() -> Path:
     """Where fetched headers lie: ``<version>-<digest>/include`` and ``origin.json`` beside it."""
     return paths.cache_dir() / "cutlass"

@@ -70,8 +70,12 @@ def tune(
     Raises InputError, DeviceError, ToolchainError, BuildError, DatabaseError, NoLegalTacticError; before anything is
     measured where that can be known.
     """
+    from tileforge.db import TuningDB
+    from tileforge.toolchain.cutlass import Cutlass
     from tileforge.tuning.job import Job
 
+    if not isinstance(problems, GroupedGemm | Iterable):
+        raise InputError(f"{problems!r} is not a problem: give GroupedGemm objects")
     wanted = [problems] if isinstance(problems, GroupedGemm) else list(problems)
     for problem in wanted:
         if not isinstance(problem, GroupedGemm):
@@ -79,9 +83,16 @@ def tune(
     for name, value, known in (("timer", timer, TIMERS), ("candidates", candidates, CANDIDATES)):
         if value not in known:
             raise InputError(f"unknown {name} {value!r}: use one of {', '.join(known)}")
+    for name, number, least, most in (("samples", samples, 1, 1000), ("seed", seed, 0, 2**32 - 1)):
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+            raise InputError(f"{name} = {number!r} is not a whole number from {least} to {most}")
+    for name, path in (("db", db), ("cutlass", cutlass), ("journals", journals)):
+        if path is not None and not isinstance(path, str | os.PathLike | TuningDB | Cutlass):
+            raise InputError(f"{name} = {path!r} is not a path")
     job = Job(
         gpu=gpu, timer=timer, budget=budget, db=db, save=save, cutlass=cutlass, candidates=candidates, bench=bench,
-        builder=builder, compiler=compiler, journals=journals, confirm=confirm, samples=samples, seed=seed,
+        builder=builder, compiler=compiler,
+        journals=None if journals is None else Path(journals), confirm=confirm, samples=samples, seed=seed,
         on_event=on_event,
     )  # fmt: skip
     try:

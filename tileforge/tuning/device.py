@@ -44,7 +44,7 @@ class Devices:
     """
 
     def __init__(self, gpu: str | Gpu | None, timer: str, bench: Bench | None) -> None:
-        self.named = get_gpu(gpu) if isinstance(gpu, str) else gpu
+        self.named = gpu if gpu is None or isinstance(gpu, Gpu) else get_gpu(gpu)
         self.strict = timer == "gpu" or gpu is not None
         self.fake = False
         self.note = ""

@@ -24,7 +24,7 @@ from tileforge.tactic import DEFAULT, Tactic
 from tileforge.toolchain.spec import KernelSpec
 from tileforge.tuning.device import Devices, Target
 from tileforge.tuning.predicted import first_asked, predicted
-from tileforge.tuning.result import INTERRUPTED, MEASURED, NOTHING, TuneResult
+from tileforge.tuning.result import FAKE, INTERRUPTED, MEASURED, NOTHING, TuneResult
 from tileforge.tuning.tools import Tools
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Job:
             self.close()
             raise
         self.sources: dict[str, KernelSource] = {}
+        #: Times of a fake device go into files of their own, which no look-up reads and nothing is merged with.
+        self.family = {"family": "fake"} if self.devices.fake else {}
 
     def close(self) -> None:
         self.devices.close()
@@ -104,17 +106,22 @@ class Job:
         targets = [None if not problem.m else self.devices.target(problem) for problem in problems]
         if self.db is not None:
             pairs = zip(problems, targets, strict=True)
-            self.db.check(*dict.fromkeys(Key.of(problem, target.gpu.sku) for problem, target in pairs if target))
+            self.db.check(
+                *dict.fromkeys(Key.of(problem, target.gpu.sku, **self.family) for problem, target in pairs if target)
+            )
         plans = [
             None if target is None else self.plan(problem, target)
             for problem, target in zip(problems, targets, strict=True)
         ]
         results: list[TuneResult] = []
+        answered: dict[GroupedGemm, TuneResult] = {}
         try:
             self.prepare([plan for plan in plans if plan is not None])
             for number, (problem, plan) in enumerate(zip(problems, plans, strict=True)):
                 self.listen(Event("problem", problem, number, len(problems)))
-                result = self.answer(plan) if plan is not None else _nothing(problem)
+                result = answered.get(problem)
+                if result is None:
+                    result = answered[problem] = self.answer(plan) if plan is not None else _nothing(problem)
                 results.append(replace(result, notes=tuple(dict.fromkeys((*result.notes, *self.notes)))))
                 if result.provenance == INTERRUPTED:
                     break
@@ -224,7 +231,7 @@ class Job:
         )
         record = Record.from_measurement(
             problem, gpu, found.best, found.default, ties=map(Tactic.parse, found.choice.ties), environment=environment,
-            note="times of a fake device" if self.devices.fake else "",
+            note="times of a fake device" if self.devices.fake else "", **self.family,
         )  # fmt: skip
         return replace(result, record=record)
 
@@ -236,7 +243,7 @@ class Job:
             notes.append(f"the default {DEFAULT.id} is not legal here and did not race")
         return TuneResult(
             plan.problem,
-            INTERRUPTED if found.interrupted else MEASURED,
+            INTERRUPTED if found.interrupted else FAKE if self.devices.fake else MEASURED,
             gpu=plan.target.gpu,
             tactic=tactic,
             default=default,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tileforge.search import SearchResult
 
 MEASURED, PREDICTED, NOTHING, INTERRUPTED = "measured", "predicted", "nothing to launch", "interrupted"
+#: Timed on a fake device: what a test or a rehearsal gives, never a measurement.
+FAKE = "fake"
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,10 @@ class Confirmed:
 class TuneResult:
     """The answer for one problem.
 
-    ``provenance``: ``measured``, ``predicted``, ``nothing to launch`` (M = 0), or ``interrupted`` (measured, but
-    stopped before its finals: not recorded). ``time_us``, ``default_us`` are measured medians, None otherwise;
-    ``predicted_us``, ``default_predicted_us`` are the model's, there in any case, and never a time.
+    ``provenance``: ``measured``, ``fake`` (of a fake device), ``predicted``, ``nothing to launch`` (M = 0), or
+    ``interrupted`` (measured, but stopped before its finals: not recorded). ``time_us``, ``default_us`` are measured
+    medians, None otherwise; ``predicted_us``, ``default_predicted_us`` are the model's, there in any case, and never a
+    time.
     ``fake``: times of a fake device. ``pruning``: the summary line of the space. ``confirmed``: leaders that the
     compiler was asked about. ``record``: what was put into the database, ``stored`` what became of it.
     ``command``: what would measure this problem.

@@ -117,8 +117,9 @@ def load_model(path: str | Path) -> Model:
             raise InputError(f"no model file {str(path)!r}: give a YAML file or one of {', '.join(known)}")
         file = known[str(path)]
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return Model.from_dict(values)
+        text = file.read_text(encoding="utf-8")
+        _refuse_repeated(yaml.compose(text, yaml.SafeLoader))
+        return Model.from_dict(yaml.safe_load(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark is not None else ""
@@ -127,3 +128,13 @@ def load_model(path: str | Path) -> Model:
         raise InputError(f"{file}: cannot be read: {error}") from None
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
+    except (ValueError, RecursionError) as error:  # what PyYAML makes of dates and numbers that are none
+        raise InputError(f"{file}: not a model file: {str(error)[:200]}") from None
+
+
+def _refuse_repeated(node: yaml.Node | None) -> None:
+    """PyYAML takes the last of two equal keys without a word."""
+    names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"model field {name!r} is given twice")

@@ -95,7 +95,7 @@ def _share(whole: int, gpus: int, letters: str, what: str) -> int:
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         raise InputError(f"{letters} {gpus!r} is not a number of GPUs: use a whole number of 1 or more")
     if whole % gpus:
-        near = max(d for d in range(1, gpus) if whole % d == 0)
+        near = max(d for d in range(1, min(gpus, whole) + 1) if whole % d == 0)
         raise InputError(f"{letters}{gpus} does not divide {what}: {letters}{near} does")
     return whole // gpus
 
