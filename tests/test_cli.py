@@ -107,6 +107,13 @@ def test_explain_l4() -> None:
     assert payload("explain", "128x128x128", "--cutlass", "9.9.9")["verdict"] == "unknown"
 
 
+@pytest.mark.parametrize("tactic", ["128x16x128_swap", "64x128x128", "128x128x128_c2x1", "128x128x64_e48x32"])
+def test_explain_shows_no_bytes_of_what_breaks_a_rule(tactic: str) -> None:
+    found = payload("explain", tactic, "--cutlass", "4.5.0", "--format", "mxfp4")
+    assert found["verdict"] == "illegal" and found["message"] and found["source"]
+    assert "smem_bytes" not in found and "terms" not in found
+
+
 def test_enumerate_counts_what_it_drops() -> None:
     [found] = payload("enumerate", *PROBLEM, "--cutlass", "4.5.0", "--explain")
     assert found["summary"].startswith("420 legal of 530: ")

@@ -9,10 +9,9 @@ import click
 from tileforge import legality, smem
 from tileforge.cli.context import Target, print_json, target
 from tileforge.cli.options import arch_options, json_option
-from tileforge.errors import InputError
 from tileforge.smem import Breakdown
 from tileforge.tactic import Tactic
-from tileforge.verdict import Verdict
+from tileforge.verdict import FITS, OVER, Verdict
 
 _BAR = 60
 _MARK = {"fits": "green", "over": "red", "illegal": "red", "unknown": "yellow"}
@@ -38,12 +37,12 @@ def command(
     parsed = Tactic.parse(tactic)
     where = target(gpu, arch, cutlass, format_)
     verdict = legality.check(parsed, arch=where.arch, format=format_, out=out, cutlass=where.cutlass, epilogue=epilogue)
-    try:
-        found: Breakdown | None = smem.breakdown(
+    found: Breakdown | None = None
+    # The arithmetic assumes that the rules hold: of a tactic that breaks one, no bytes are shown.
+    if verdict.kind in (FITS, OVER) or verdict.reason in ("stages", "unconfirmed"):
+        found = smem.breakdown(
             parsed, arch=where.arch, format=format_, out=out, cutlass=where.cutlass, epilogue=epilogue
         )
-    except InputError:  # no layout is known: the verdict says so
-        found = None
     if as_json:
         print_json(as_dict(parsed, where, verdict, found))
     else:
