@@ -56,7 +56,7 @@ def names_under(folder: str) -> set[str]:
     return {
         str(path.relative_to(ROOT / folder))
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.name != ".lock"  # gitignored: a save leaves it
     }
 
 
