@@ -48,6 +48,8 @@ def test_builds_once_and_finds_again(tools: Fake) -> None:
     assert first.kernel is not None and first.kernel.path.is_file()
     assert first.kernel.info["smem_bytes"] == 90112 and first.kernel.info["stages"] == 4
     assert first.kernel.cutlass == "4.5.0" and first.kernel.meta["peak_bytes"] > 0
+    assert (first.kernel.meta["registers"], first.kernel.meta["stack_bytes"]) == (168, 24)
+    assert first.kernel.meta["spill_bytes"] == {"stores": 72, "loads": 52}
     (again,) = tools.builder().build([spec()])
     assert again.cached and again.kernel == first.kernel == tools.builder().lookup(spec())
     assert tools.compiles == 1 and temporary(tools) == []

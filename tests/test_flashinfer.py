@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tileforge import GroupedGemm, Tactic, legality
 from tileforge.arch import SM120
+from tileforge.errors import ToolchainError
+from tileforge.interop.flashinfer_tactics import tactics
+from tileforge.toolchain.compiler import find_compiler
 from tileforge.toolchain.fetch import DEFAULT_VERSION
 
 pytestmark = pytest.mark.flashinfer
@@ -75,3 +81,47 @@ def test_it_takes_our_operands_and_its_tactics_are_legal_here() -> None:
     for tile, swap_ab in taken:
         verdict = legality.check(Tactic(tile, swap_ab=swap_ab), arch=SM120, format="nvfp4", cutlass="4.5.0")
         assert verdict, f"{tile} swap {swap_ab}: {verdict.message}"
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """tests/data/record_flashinfer_tactics.py, which reads and compiles FlashInfer's sources."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "data"))
+    return importlib.import_module("record_flashinfer_tactics")
+
+
+@pytest.fixture
+def package() -> Path:
+    spec = importlib.util.find_spec("flashinfer")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
+
+
+def test_the_kernels_that_it_compiles_are_those_we_list(recorder: ModuleType, package: Path) -> None:
+    """Its own generator of MoE kernels and its templates of group GEMMs, as installed."""
+    formats, outs = ("nvfp4", "mxfp8_mxfp4"), ("bf16", "fp16")
+    moe = {
+        ("cutlass_fused_moe", format, out, "x".join(map(str, t.tile)), t.swap_ab, t.epilogue)
+        for format, out in itertools.product(formats, outs)
+        for t in tactics(format, out, DEFAULT_VERSION)
+    }
+    assert recorder.generated(package) == moe
+    groups = {(r["entry"], r["format"], tuple(r["tile"]), r["swap_ab"]) for r in recorder.group_gemms(package)}
+    ours = [t for format in formats for t in tactics(format, version=DEFAULT_VERSION, entry="group_gemm")]
+    assert {(t.gemm, t.format, t.tile, t.swap_ab) for t in ours} == groups
+    assert len(groups) == 12 + 6
+
+
+def test_its_own_code_lists_the_positions_that_we_give(recorder: ModuleType, package: Path) -> None:
+    try:
+        compiler = find_compiler()
+    except ToolchainError as error:
+        pytest.skip(f"needs nvcc: {error}")
+    listed = recorder.moe_lists(package, compiler)
+    for format, counts in (("nvfp4", (16, 32)), ("mxfp8_mxfp4", (6, 12))):
+        rows = [row for row in listed if row["format"] == format]
+        assert tuple(sum(row["gemm"] == gemm for row in rows) for gemm in ("gemm1", "gemm2")) == counts
+        assert [(r["gemm"], r["position"], tuple(r["tile"]), r["swap_ab"], r["epilogue"]) for r in rows] == [
+            (t.gemm, t.position, t.tile, t.swap_ab, t.epilogue) for t in tactics(format, version=DEFAULT_VERSION)
+        ]

@@ -20,7 +20,7 @@ HEAVY = {"torch", "optuna", "numpy", "scipy", "flashinfer", "cutlass_library", "
 #: What may not even name a heavy module at its top level.
 LIGHT = [
     *(f"{name}.py" for name in ("__init__", "errors", "formats", "paths", "problem", "routing", "tactic", "verdict")),
-    *("legality.py", "smem.py", "pick*.py", "arch/*.py", "space/*.py", "db/*.py", "workload/*.py"),
+    *("legality.py", "smem.py", "pick*.py", "arch/*.py", "space/*.py", "db/*.py", "workload/*.py", "interop/*.py"),
 ]
 
 

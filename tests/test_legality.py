@@ -8,6 +8,7 @@ import pytest
 
 from tileforge import legality
 from tileforge.arch import ARCHS, get_arch
+from tileforge.arch.spec import Shape
 from tileforge.errors import InputError
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
@@ -142,8 +143,8 @@ def test_every_rule_of_every_sm_is_tested() -> None:
     broken = {getattr(value, "values", value)[0] for mark in marks for value in mark.args[1]}
     for arch in ARCHS.values():
         for rule in arch.rules:
-            contexts = [legality.smem.context(arch, format, "bf16", "4.5.0", "plain") for format in arch.formats]
-            assert any(rule.broken(Tactic.parse(text), ask) for text in broken for ask in contexts), rule.code
+            contexts = [legality.smem.context(arch, format, "bf16", "4.5.0", "plain", None) for format in arch.formats]
+            assert any(rule.broken(Shape.of(Tactic.parse(text)), ask) for text in broken for ask in contexts), rule.code
 
 
 def test_rules_come_in_order() -> None:

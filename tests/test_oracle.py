@@ -19,15 +19,15 @@ from tileforge.toolchain import Compiler, KernelSpec, find_compiler, find_cutlas
 from tileforge.toolchain.compiler import find_host_compiler
 
 #: An nvcc that answers as the real one does: K tile 511 fails with a trace, 510 with no trace, 509 like a full disk,
-#: 508 hangs, 507 leaves a tactic out of the answer.
+#: 508 hangs, 507 leaves a tactic out of the answer, 506 has no room for B's scale factors.
 SCRIPT = r"""
 import re, struct, sys, time
 open(JOURNAL, "a").write("call\n")
 arguments = sys.argv[1:]
 lines = open(arguments[-3]).read().splitlines()
-asked = [(n + 1, re.findall(r"[\w:]+", line)[1:]) for n, line in enumerate(lines) if line.startswith("TF_ORACLE")]
+asked = [(n + 1, re.findall(r"[\w-]+", line)[1:]) for n, line in enumerate(lines) if line.startswith("TF_ORACLE")]
 out, errors = [], []
-for number, (name, scope, form, kind, m, n, k, *rest) in asked:
+for number, (name, form, kind, m, n, k, *rest) in asked:
     if k == "511":
         errors.append(f'/x/y/mma.hpp(225): error: static assertion failed with "Stages of {m} too few"\n'
                       f'    instantiation of class "A" at line 40 of /x/y/builder.inl\n'
@@ -38,10 +38,11 @@ for number, (name, scope, form, kind, m, n, k, *rest) in asked:
         sys.exit("nvcc fatal: error: No space left on device")
     if k == "508":
         time.sleep(60)
-    values = [1, 3, int(m) * int(n), int(k), 9216, 8704, 240, 896, 384, 64, 32, 32, 8, 450, 1]
-    raw = struct.pack("<15i", *values).rstrip(b"\0")
+    a, b = (3 * int(rows) * -(-int(k) // 16) for rows in (m, n))
+    values = [3, int(m) * int(n), int(k), 9216, 8704, 240, 896, 384, 64, 32, a, b * (k != "506"), 450, 1]
+    raw = struct.pack("<14i", *values).rstrip(b"\0")
     if k != "507":
-        size, body = 60, ", ".join(map(str, raw))
+        size, body = 56, ", ".join(map(str, raw))
         out.append(f".global .align 4 .b8 tf_oracle_{name}[{size}] = " + "{" + body + "};")
 if errors:
     print("".join(errors))
@@ -76,6 +77,23 @@ def test_answers_come_in_order_and_once(fake: oracle.Found, tmp_path: Path) -> N
     assert answers[spec(256)] == oracle.OracleAnswer(3, 128 * 64, 256, 9216, 384, (64, 32))
     assert answers[spec(256)].ok
     assert calls(fake) == 2, "one file for each SM"
+
+
+def test_a_tile_without_room_for_scale_factors_is_refused(fake: oracle.Found, tmp_path: Path) -> None:
+    """It instantiates, and would be wrong."""
+    answers = oracle.ask([spec(128), spec(506)], fake, cache_dir=tmp_path / "cache")
+    assert answers[spec(128)].ok
+    assert answers[spec(506)].error == "instantiates with 0 B a stage for the 2,048 B of B's scale factors"
+
+
+def test_a_c_operand_makes_another_question(fake: oracle.Found, tmp_path: Path) -> None:
+    questions = [oracle.Question(spec()), oracle.Question(spec(), "fp32"), oracle.Question(spec(), "bf16")]
+    answers = oracle.ask_all(questions, fake, cache_dir=tmp_path / "cache", jobs=1)
+    assert list(answers) == questions
+    (file,) = (tmp_path / "cache").iterdir()
+    assert set(json.loads(file.read_text())) == {spec().id, f"{spec().id}+c_fp32", f"{spec().id}+c_bf16"}
+    lines = [question.line(3, "TF_ORACLE") for question in questions]
+    assert [line.split(", ")[-2:] for line in lines] == [[f"TF_{c}", "0)"] for c in ("C_NONE", "OUT_FP32", "OUT_BF16")]
 
 
 def test_runtime_fields_do_not_matter(fake: oracle.Found, tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ def chosen(cutlass: str, arch: str) -> list[dict[str, Any]]:
     return [row for row in truth() if row["cutlass"] == cutlass and row["arch"] == arch]
 
 
+def operands(row: dict[str, Any]) -> dict[str, str]:
+    return {"c": row["out"]} if row["epilogue"] == "c" else {"epilogue": row["epilogue"]}
+
+
 def breakdown(row: dict[str, Any]) -> smem.Breakdown:
     return smem.breakdown(
         Tactic.parse(row["tactic"]),
@@ -37,7 +41,7 @@ def breakdown(row: dict[str, Any]) -> smem.Breakdown:
         format=row["format"],
         out=row["out"],
         cutlass=row["cutlass"],
-        epilogue=row["epilogue"],
+        **operands(row),
     )
 
 
@@ -67,7 +71,7 @@ def test_no_false_keep_and_no_false_prune(cutlass: str, arch: str, least: int) -
             format=row["format"],
             out=row["out"],
             cutlass=cutlass,
-            epilogue=row["epilogue"],
+            **operands(row),
         )
         said = "illegal" if row["error"] else "over" if row["smem_bytes"] > spec.smem_per_block else "fits"
         if verdict.kind == "illegal" and verdict.reason in BODY_RULES and said != "illegal":
@@ -118,7 +122,10 @@ def test_closed_form_is_a_special_case(format: str, epilogue: str, swap_ab: bool
         for n in (32, 64, 128, 256):
             for k in (128, 256):
                 ours = smem.breakdown(
-                    Tactic((m, n, k), swap_ab=swap_ab), arch="sm120", format=format, epilogue=epilogue
+                    Tactic((m, n, k), swap_ab=swap_ab),
+                    arch="sm120",
+                    format=format,
+                    **operands({"epilogue": epilogue, "out": "bf16"}),
                 )
                 assert (ours.stage_bytes, ours.stages, ours.total) == published(format, m, n, k, extra, tensors)
 
@@ -198,7 +205,9 @@ def test_tensors_alone_at_the_limit_l10() -> None:
         ({"format": "bf16"}, "sm120 has no bf16"),
         ({"arch": "sm100"}, "sm90, sm120, sm121"),
         ({"out": "fp8"}, "bf16, fp16, fp32"),
-        ({"epilogue": "gelu"}, "plain, c, finalize"),
+        ({"epilogue": "gelu"}, "plain, finalize"),
+        ({"c": "fp8"}, "C operand"),
+        ({"epilogue": "finalize", "c": "fp32"}, "of the output's type bf16"),
         ({"arch": "sm90", "format": "bf16", "epilogue": "finalize"}, "not known"),
     ],
 )

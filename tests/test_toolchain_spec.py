@@ -75,6 +75,7 @@ def test_flags_in_the_key_hold_no_paths(tmp_path: Path) -> None:
     assert "-gencode=arch=compute_120a,code=sm_120a" in flags and "-cudart=static" in flags
     assert not [flag for flag in flags if "/" in flag] and "-lcuda" not in flags
     command = kernel_command(spec, tmp_path / "include", tmp_path, tmp_path / "k.so")
+    assert "-Xptxas=-v" in command and "-Xptxas=-v" not in flags
     assert command[: len(flags)] == flags and command[-2:] == ["-o", str(tmp_path / "k.so")]
 
 

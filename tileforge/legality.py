@@ -8,10 +8,12 @@ compiler is ``unknown``, and 0 stages is never clamped to 1.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tileforge import smem
 from tileforge.arch import ArchSpec, Context
+from tileforge.arch.spec import Shape
 from tileforge.arch.storage import Storage
 from tileforge.formats import OUT_BITS, round_up
 from tileforge.tactic import Tactic
@@ -36,14 +38,16 @@ def check(
     out: str = "bf16",
     cutlass: str = smem.CUTLASS,
     epilogue: str = "plain",
+    c: str | None = None,
     problem: GroupedGemm | None = None,
 ) -> Verdict:
     """The verdict on ``tactic`` for ``format`` operands and an ``out`` output.
 
-    ``epilogue``: ``plain`` (no C operand), ``c`` (a C operand), ``finalize`` (FlashInfer's fused MoE finalize).
+    ``c``: the type of the C operand that the epilogue adds, None for none. ``epilogue``: ``plain``, or ``finalize``
+    (FlashInfer's fused MoE finalize, which reads a C operand of the output's type).
     ``problem``: also check what depends on its sizes. Raises InputError on names that nobody knows.
     """
-    ask = smem.context(arch, format, out, cutlass, epilogue)
+    ask = smem.context(arch, format, out, cutlass, epilogue, c)
     if format not in arch.formats:
         message = f"{arch.name} has no {format} kernels: its formats are {', '.join(arch.formats)}"
         return Verdict(ILLEGAL, "format", message, f"kernels/{arch.kernels}.cuh")
@@ -53,23 +57,29 @@ def check(
         known = " and ".join(arch.cutlass)
         message = f"the rules of CUTLASS {cutlass} are not known, only those of {known}: {_ASK}"
         return Verdict(UNKNOWN, "cutlass_version", message)
-    for rule in arch.rules:
-        if sentence := rule.broken(tactic, ask):
+    found = _kernel(Shape.of(tactic), ask)
+    return found if isinstance(found, Verdict) else _memory(tactic, ask, *found)
+
+
+@lru_cache(maxsize=1 << 16)
+def _kernel(shape: Shape, ask: Context) -> Verdict | tuple[Storage, str]:
+    """The first rule that says no, else the layout and why it is unconfirmed ("": it is not). Serves all stages."""
+    for rule in ask.arch.rules:
+        if sentence := rule.broken(shape, ask):
             return Verdict(ILLEGAL, rule.code, sentence, rule.source)
-    if epilogue not in arch.epilogues:
-        message = f"the {epilogue} epilogue of {arch.name} was not compared with the compiler: {_ASK}"
+    if ask.epilogue not in ask.arch.epilogues:
+        message = f"the {ask.epilogue} epilogue of {ask.arch.name} was not compared with the compiler: {_ASK}"
         return Verdict(UNKNOWN, "epilogue", message)
-    return _memory(tactic, ask, smem.storage(tactic, ask))
+    return ask.arch.storage(shape, ask), ask.arch.unconfirmed(shape, ask)
 
 
-def _memory(tactic: Tactic, ask: Context, kernel: Storage) -> Verdict:
+def _memory(tactic: Tactic, ask: Context, kernel: Storage, doubt: str) -> Verdict:
     limit = ask.arch.smem_per_block
     stages = kernel.auto_stages if tactic.stages is None else tactic.stages
     if stages < LEAST_STAGES:
         return _too_few_stages(tactic, stages, kernel, limit)
     total = kernel.total(stages)
     figures = {"stages": stages, "smem_bytes": total, "limit_bytes": limit}
-    doubt = ask.arch.unconfirmed(tactic, ask)
     if total > limit:
         return _over(stages, total, figures, kernel, limit, doubt)
     if doubt:

@@ -52,23 +52,22 @@ class Breakdown:
 
 
 @lru_cache(maxsize=256)
-def context(arch: ArchSpec, format: str, out: str, cutlass: str, epilogue: str) -> Context:
+def context(arch: ArchSpec, format: str, out: str, cutlass: str, epilogue: str, c: str | None) -> Context:
     """What is asked about, apart from the tactic. Raises InputError on names that nobody knows."""
     if out not in OUT_BITS:
         raise InputError(f"unknown output type {out!r}: use one of {', '.join(OUT_BITS)}")
     if epilogue not in EPILOGUES:
         raise InputError(f"unknown epilogue {epilogue!r}: use one of {', '.join(EPILOGUES)}")
-    return Context(arch, get_format(format), out, OUT_BITS[out], cutlass, epilogue)
+    if c is not None and c not in OUT_BITS:
+        raise InputError(f"unknown type {c!r} of the C operand: use one of {', '.join(OUT_BITS)}, or none")
+    if epilogue == "finalize" and c not in (None, out):
+        raise InputError(f"the finalize epilogue reads a C operand of the output's type {out}, not {c}")
+    return Context(arch, get_format(format), out, OUT_BITS[out], cutlass, epilogue, c or "", OUT_BITS[c] if c else 0)
 
 
 def storage(tactic: Tactic, ask: Context) -> Storage:
     """The layout of the kernel's shared memory; the same for all stage counts and run-time fields."""
-    return _storage(Shape(tactic.tile, tactic.schedule, tactic.swap_ab, tactic.epilogue_tile), ask)
-
-
-@lru_cache(maxsize=65536)
-def _storage(shape: Shape, ask: Context) -> Storage:
-    return ask.arch.storage(shape, ask)
+    return ask.arch.storage(Shape.of(tactic), ask)
 
 
 def breakdown(
@@ -79,13 +78,14 @@ def breakdown(
     out: str = "bf16",
     cutlass: str = CUTLASS,
     epilogue: str = "plain",
+    c: str | None = None,
 ) -> Breakdown:
     """The terms for ``tactic``, whether or not it is legal otherwise (:func:`tileforge.legality.check` says that).
 
     Raises InputError when the architecture, its format or the CUTLASS version is not one whose layout is known.
     """
     spec = get_arch(arch) if isinstance(arch, str) else arch
-    ask = context(spec, format, out, cutlass, epilogue)
+    ask = context(spec, format, out, cutlass, epilogue, c)
     if format not in spec.formats:
         raise InputError(f"{spec.name} has no {format} kernels: its formats are {', '.join(spec.formats)}")
     if cutlass not in spec.cutlass:

@@ -6,10 +6,11 @@ devices measured at 101,376 B per block, 102,400 B per SM.
 
 from __future__ import annotations
 
-from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape, swizzle
+from functools import lru_cache
+
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape, no_layout, swizzle
 from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align
 from tileforge.formats import SCALE_ROWS
-from tileforge.tactic import Tactic
 
 SMEM_PER_BLOCK = 101_376
 _BUILDER = "gemm/collective/builders/sm120_blockscaled_mma_builder.inl"
@@ -26,20 +27,20 @@ RESERVE = {"4.2.0": 0, "4.5.0": BARRIER_PAIR * SCHEDULER_STAGES + 2 * TENSOR_MAP
 STAGE_BARRIERS = 128
 
 
-def _store_tile(tactic: Tactic) -> tuple[int, int]:
+def _store_tile(shape: Shape) -> tuple[int, int]:
     """Rows and columns that all warps of a tile store at once: 4x2 warps of 16x8 cooperative, 2x2 pingpong."""
-    return (64, 16) if tactic.schedule == "cooperative" else (32, 16)
+    return (64, 16) if shape.schedule == "cooperative" else (32, 16)
 
 
-def _cluster(tactic: Tactic, _: Context) -> str:
-    if tactic.cluster == (1, 1):
+def _cluster(shape: Shape, _: Context) -> str:
+    if shape.cluster == (1, 1):
         return ""
-    return f"a cluster of {tactic.cluster[0]}x{tactic.cluster[1]} needs multicast, which this SM lacks: it must be 1x1"
+    return f"a cluster of {shape.cluster[0]}x{shape.cluster[1]} needs multicast, which this SM lacks: it must be 1x1"
 
 
-def _scale_block(tactic: Tactic, context: Context) -> str:
+def _scale_block(shape: Shape, context: Context) -> str:
     vector = context.form.scale_vector or 1
-    k = tactic.tile[2]
+    k = shape.tile[2]
     if k % (4 * vector) == 0:
         return ""
     if k % vector == 0:
@@ -49,22 +50,22 @@ def _scale_block(tactic: Tactic, context: Context) -> str:
     return f"K tile {k} {held}: with {context.form.name} the K tile must be a multiple of {4 * vector}"
 
 
-def _tile_m(tactic: Tactic, _: Context) -> str:
-    m = tactic.tile[0]
+def _tile_m(shape: Shape, _: Context) -> str:
+    m = shape.tile[0]
     if m % SCALE_ROWS == 0:
         return ""
     stored = m // SCALE_ROWS * SCALE_ROWS
     return f"M tile {m}: scale factors of A are stored in blocks of {SCALE_ROWS} rows, so only {stored} would have any"
 
 
-def _pingpong_n(tactic: Tactic, _: Context) -> str:
-    if tactic.schedule == "pingpong" and tactic.tile[1] < 16:
-        return f"pingpong needs an N tile of 16 and more (two warps of 8 columns), not {tactic.tile[1]}"
+def _pingpong_n(shape: Shape, _: Context) -> str:
+    if shape.schedule == "pingpong" and shape.tile[1] < 16:
+        return f"pingpong needs an N tile of 16 and more (two warps of 8 columns), not {shape.tile[1]}"
     return ""
 
 
-def _tile_n(tactic: Tactic, context: Context) -> str:
-    n = tactic.tile[1]
+def _tile_n(shape: Shape, context: Context) -> str:
+    n = shape.tile[1]
     if n % SCALE_ROWS == 0:
         return ""
     if n < 32:
@@ -77,40 +78,42 @@ def _tile_n(tactic: Tactic, context: Context) -> str:
     return ""
 
 
-def _epilogue_tile(tactic: Tactic, context: Context) -> str:
-    m, n = tactic.epilogue_tile or AUTO_EPILOGUE
-    tile_m, tile_n, _ = tactic.tile
-    store_m, store_n = _store_tile(tactic)
+def _epilogue_tile(shape: Shape, context: Context) -> str:
+    m, n = shape.epilogue_tile or AUTO_EPILOGUE
+    tile_m, tile_n, _ = shape.tile
+    store_m, store_n = _store_tile(shape)
     if tile_m % m or tile_n % n:
         return f"epilogue tile {m}x{n} does not divide the tile {tile_m}x{tile_n}"
     if m % store_m:
-        return f"epilogue tile {m}x{n}: {tactic.schedule} warps store {store_m} rows at once, M must be a multiple"
+        return f"epilogue tile {m}x{n}: {shape.schedule} warps store {store_m} rows at once, M must be a multiple"
     if n % store_n:
         return f"epilogue tile {m}x{n}: the warps store {store_n} columns at once, N must be a multiple"
-    if not swizzle_align(m if tactic.swap_ab else n, context.out_bits):
-        return f"epilogue tile {m}x{n}: a row of {context.out} must be a multiple of 16 bytes"
-    return ""
+    return no_layout((m, n), shape.swap_ab, context)
 
 
-def _buffers(shape: Shape, context: Context) -> Buffers:
+@lru_cache(maxsize=4096)
+def _buffers(
+    tile_m: int, tile_n: int, epilogue_tile: tuple[int, int] | None, swap_ab: bool, context: Context
+) -> Buffers:
     """``sm120_get_tma_dispatch_policy`` and ``CollectiveEpilogue::SharedStorage``: how many buffers C and D have."""
-    m, n = shape.epilogue_tile or AUTO_EPILOGUE
-    tiles = (shape.tile[0] // m) * (shape.tile[1] // n)
-    buffer = m * n * context.out_bits // 8
-    align = swizzle_align(m if shape.swap_ab else n, context.out_bits)
-    stages_d = min(tiles, 2)
-    if context.epilogue == "plain":  # C is void
-        return Buffers.of((("epilogue D", stages_d * buffer),), align, stages_d)
-    if context.epilogue == "c":  # C and D share their buffers
-        stages_c = max(min(tiles, 2), stages_d + 1)
-        return Buffers.of((("epilogue C and D", stages_c * buffer),), align, stages_c)
-    # finalize: D is void and scattered to global memory, so nothing is shared and both keep their buffers; what runs
-    # along the tile's N is kept as a row, the bias of the output's type or, with swapped operands, the float32 scales
-    # (Sm90RowBroadcast in epilogue/fusion/sm90_visitor_load_tma_warpspecialized.hpp)
-    both = (("epilogue C", stages_d * buffer), ("epilogue D", stages_d * buffer))
-    if shape.swap_ab:
-        return Buffers.of(both, align, stages_d, "scale row", shape.tile[1] * 4)
-    return Buffers.of(both, align, stages_d, "bias row", shape.tile[1] * context.out_bits // 8)
+    m, n = epilogue_tile or AUTO_EPILOGUE
+    tiles = (tile_m // m) * (tile_n // n)
+    contiguous = m if swap_ab else n
+    stages = min(tiles, 2)
+    d = ("epilogue D", stages * (m * n * context.out_bits // 8), swizzle_align(contiguous, context.out_bits))
+    if context.epilogue == "finalize":
+        # D is void and scattered to global memory, so nothing is shared and C, of the output's type, has buffers of
+        # its own; what runs along the tile's N is kept as a row, the bias of the output's type or, with swapped
+        # operands, the float32 scales (Sm90RowBroadcast in epilogue/fusion/sm90_visitor_load_tma_warpspecialized.hpp)
+        fusion, bits = ("scale row", 32) if swap_ab else ("bias row", context.out_bits)
+        return Buffers.of((("epilogue C", *d[1:]), d), stages, fusion, tile_n * bits // 8)
+    if not context.c:  # C is void
+        return Buffers.of((d,), stages)
+    if context.c_bits == context.out_bits:  # C and D share their buffers
+        shared = stages + 1
+        return Buffers.of((("epilogue C and D", d[1] // stages * shared, d[2]),), shared)
+    c = ("epilogue C", stages * (m * n * context.c_bits // 8), swizzle_align(contiguous, context.c_bits))
+    return Buffers.of((c, d), stages)
 
 
 def storage(shape: Shape, context: Context) -> Storage:
@@ -127,7 +130,7 @@ def storage(shape: Shape, context: Context) -> Storage:
         ("A scales", m * k // vector, 16),
         ("B scales", columns * k // vector, 16),
     )
-    epilogue = _buffers(shape, context)
+    epilogue = _buffers(m, n, shape.epilogue_tile, shape.swap_ab, context)
     stage_bytes = sum([size for _, size, _ in parts]) + STAGE_BARRIERS
     room = SMEM_PER_BLOCK - RESERVE[context.cutlass] - epilogue.storage
     return Storage(
@@ -142,8 +145,8 @@ def storage(shape: Shape, context: Context) -> Storage:
     )
 
 
-def unconfirmed(tactic: Tactic, _: Context) -> str:
-    m, n, k = tactic.tile
+def unconfirmed(shape: Shape, _: Context) -> str:
+    m, n, k = shape.tile
     if m not in (128, 256) or n not in (32, 64, 128, 256) or k not in (64, 128, 256):
         return f"tile {m}x{n}x{k} was not compared with the compiler (M 128, 256; N 32 to 256; K 64 to 256 were)"
     return ""
@@ -169,7 +172,7 @@ SM120 = ArchSpec(
     smem_per_sm=102_400,
     smem_reserved=1024,
     cutlass=("4.2.0", "4.5.0"),
-    epilogues=("plain", "c", "finalize"),
+    epilogues=("plain", "finalize"),
     menus={"nvfp4": _FP4, "mxfp4": _FP4, "mxfp8_mxfp4": _FP4},
     rules=(
         Rule("cluster", _cluster, f"{_BUILDER}: no programmatic multicast on this arch, {_BOTH}"),

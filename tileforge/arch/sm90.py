@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape, swizzle
+from tileforge.arch.spec import ArchSpec, Context, Menu, Rule, Shape, no_layout, swizzle
 from tileforge.arch.storage import BARRIER_PAIR, SCHEDULER_STAGES, TENSOR_MAP, Buffers, Storage, swizzle_align, up
-from tileforge.tactic import Tactic
 
 SMEM_PER_BLOCK = 232_448
 _BUILDER = "gemm/collective/builders/sm90_gmma_builder.inl"
@@ -19,55 +18,55 @@ WGMMA_N = (256, 192, 128, 96, 64, 32, 16, 8)
 RESERVE = 2 * TENSOR_MAP + BARRIER_PAIR * SCHEDULER_STAGES
 
 
-def _rows(tactic: Tactic | Shape) -> int:
+def _rows(shape: Shape) -> int:
     """Rows of the tile that the warp groups work on at once: two groups of 64 cooperative, one pingpong."""
-    return 128 if tactic.schedule == "cooperative" else 64
+    return 128 if shape.schedule == "cooperative" else 64
 
 
 def _wgmma_n(tile_n: int) -> int:
     return next((n for n in WGMMA_N if tile_n % n == 0), 1)
 
 
-def auto_epilogue(tactic: Tactic | Shape) -> tuple[int, int]:
+def auto_epilogue(shape: Shape) -> tuple[int, int]:
     """``sm90_compute_tile_shape_or_override``: gcd(min(32, N), N) columns."""
-    n = tactic.tile[1]
-    return _rows(tactic), next(width for width in (32, 16, 8, 4, 2, 1) if n % width == 0)
+    n = shape.tile[1]
+    return _rows(shape), next(width for width in (32, 16, 8, 4, 2, 1) if n % width == 0)
 
 
-def _tile_m(tactic: Tactic, _: Context) -> str:
-    m, rows = tactic.tile[0], _rows(tactic)
+def _tile_m(shape: Shape, _: Context) -> str:
+    m, rows = shape.tile[0], _rows(shape)
     if m % rows == 0:
         return ""
-    why = "two warp groups of 64 rows" if tactic.schedule == "cooperative" else "one warp group of 64 rows"
-    return f"M tile {m}: {tactic.schedule} puts {why} on a tile, so M must be a multiple of {rows}"
+    why = "two warp groups of 64 rows" if shape.schedule == "cooperative" else "one warp group of 64 rows"
+    return f"M tile {m}: {shape.schedule} puts {why} on a tile, so M must be a multiple of {rows}"
 
 
-def _tile_n(tactic: Tactic, _: Context) -> str:
-    n = tactic.tile[1]
-    if n % 16 == 0 or (n == 8 and not tactic.swap_ab):
+def _tile_n(shape: Shape, _: Context) -> str:
+    n = shape.tile[1]
+    if n % 16 == 0 or (n == 8 and not shape.swap_ab):
         return ""
     if n % 8:
         return f"N tile {n}: WGMMA takes multiples of 8 columns"
     return f"N tile {n}: the epilogue's stores cover 16 columns at once, so N must be a multiple of 16"
 
 
-def _tile_k(tactic: Tactic, context: Context) -> str:
+def _tile_k(shape: Shape, context: Context) -> str:
     step = 256 // context.form.smem_a_bits
-    if tactic.tile[2] % step == 0:
+    if shape.tile[2] % step == 0:
         return ""
-    return f"K tile {tactic.tile[2]}: one {context.form.name} WGMMA takes {step} along K, so it must be a multiple"
+    return f"K tile {shape.tile[2]}: one {context.form.name} WGMMA takes {step} along K, so it must be a multiple"
 
 
-def _cluster(tactic: Tactic, _: Context) -> str:
-    m, n = tactic.cluster
+def _cluster(shape: Shape, _: Context) -> str:
+    m, n = shape.cluster
     if m * n <= 8 and m & (m - 1) == 0 and n & (n - 1) == 0:
         return ""
     return f"cluster {m}x{n}: sizes must be powers of two, and at most 8 blocks are portable"
 
 
-def _multicast(tactic: Tactic, _: Context) -> str:
+def _multicast(shape: Shape, _: Context) -> str:
     """Each block of a cluster row or column loads its share of the tile and sends it to the others."""
-    (tile_m, tile_n, _k), (cluster_m, cluster_n) = tactic.tile, tactic.cluster
+    (tile_m, tile_n, _k), (cluster_m, cluster_n) = shape.tile, shape.cluster
     if tile_m % (8 * cluster_n):
         return f"cluster {cluster_m}x{cluster_n} cuts the M tile {tile_m} into shares that are not multiples of 8 rows"
     if tile_n % (8 * cluster_m):
@@ -75,34 +74,35 @@ def _multicast(tactic: Tactic, _: Context) -> str:
     return ""
 
 
-def _epilogue_tile(tactic: Tactic, context: Context) -> str:
-    m, n = tactic.epilogue_tile or auto_epilogue(tactic)
-    tile_m, tile_n, _ = tactic.tile
-    rows, columns = _rows(tactic), _wgmma_n(tile_n)
+def _epilogue_tile(shape: Shape, context: Context) -> str:
+    m, n = shape.epilogue_tile or auto_epilogue(shape)
+    tile_m, tile_n, _ = shape.tile
+    rows, columns = _rows(shape), _wgmma_n(tile_n)
     if m != rows:
-        return f"epilogue tile {m}x{n}: {tactic.schedule} stores {rows} rows at once, so M must be {rows}"
+        return f"epilogue tile {m}x{n}: {shape.schedule} stores {rows} rows at once, so M must be {rows}"
     if tile_m % m or tile_n % n:
         return f"epilogue tile {m}x{n} does not divide the tile {tile_m}x{tile_n}"
-    if tactic.epilogue_tile is not None and n % 16:
+    if shape.epilogue_tile is not None and n % 16:
         return f"epilogue tile {m}x{n}: N must be a multiple of 16"
     if n % columns and columns % n:
         return f"epilogue tile {m}x{n} cuts across the {columns} columns of one WGMMA"
-    if not swizzle_align(m if tactic.swap_ab else n, context.out_bits):
-        return f"epilogue tile {m}x{n}: a row of {context.out} must be a multiple of 16 bytes"
-    return ""
+    return no_layout((m, n), shape.swap_ab, context)
 
 
 def _buffers(shape: Shape, context: Context) -> Buffers:
     """``sm90_get_tma_dispatch_policy`` and ``CollectiveEpilogue::SharedStorage``: how many buffers C and D have."""
     m, n = shape.epilogue_tile or auto_epilogue(shape)
     tiles = (shape.tile[0] // m) * (shape.tile[1] // n)
-    buffer = m * n * context.out_bits // 8
-    align = swizzle_align(m if shape.swap_ab else n, context.out_bits)
-    stages_d = min(tiles, 2)
-    if context.epilogue == "plain":  # C is void
-        return Buffers.of((("epilogue D", stages_d * buffer),), align, min(tiles, 4))
-    stages_c = max(min(tiles, 4), stages_d + 1)  # C and D share their buffers
-    return Buffers.of((("epilogue C and D", stages_c * buffer),), align, stages_c)
+    contiguous = m if shape.swap_ab else n
+    stages_c, stages_d = min(tiles, 4), min(tiles, 2)
+    d = ("epilogue D", stages_d * (m * n * context.out_bits // 8), swizzle_align(contiguous, context.out_bits))
+    if not context.c:  # C is void
+        return Buffers.of((d,), stages_c)
+    if context.c_bits == context.out_bits:  # C and D share their buffers
+        stages_c = max(stages_c, stages_d + 1)
+        return Buffers.of((("epilogue C and D", d[1] // stages_d * stages_c, d[2]),), stages_c)
+    c = ("epilogue C", stages_c * (m * n * context.c_bits // 8), swizzle_align(contiguous, context.c_bits))
+    return Buffers.of((c, d), stages_c)
 
 
 def storage(shape: Shape, context: Context) -> Storage:
@@ -124,12 +124,12 @@ def storage(shape: Shape, context: Context) -> Storage:
     )
 
 
-def unconfirmed(tactic: Tactic, context: Context) -> str:
-    m, n, k = tactic.tile
+def unconfirmed(shape: Shape, context: Context) -> str:
+    m, n, k = shape.tile
     if m > 256 or n > 256 or k * context.form.smem_a_bits > 256 * 16:
         return f"tile {m}x{n}x{k} was not compared with the compiler (M, N and K up to 256 were)"
-    if tactic.cluster not in ((1, 1), (2, 1), (1, 2)):
-        return f"cluster {tactic.cluster[0]}x{tactic.cluster[1]} was not compared with the compiler (1x1, 2x1, 1x2)"
+    if shape.cluster not in ((1, 1), (2, 1), (1, 2)):
+        return f"cluster {shape.cluster[0]}x{shape.cluster[1]} was not compared with the compiler (1x1, 2x1, 1x2)"
     if n % 16:
         return f"an N tile of {n} with stores of 8 columns was not compiled in full"
     return ""
@@ -157,7 +157,7 @@ SM90 = ArchSpec(
     smem_per_sm=233_472,
     smem_reserved=1024,
     cutlass=("4.2.0", "4.5.0"),
-    epilogues=("plain", "c"),
+    epilogues=("plain",),
     menus={"bf16": _menu(64, 128, 256), "fp8": _menu(64, 128, 256)},
     rules=(
         Rule("cluster", _cluster, f"CUDA programming guide, thread block clusters; {_BUILDER}, {_BOTH}"),

@@ -47,19 +47,20 @@ class Buffers(NamedTuple):
     storage: int
 
     @classmethod
-    def of(
-        cls, buffers: tuple[tuple[str, int], ...], align: int, stages_c: int, fusion: str = "", row: int = 0
-    ) -> Buffers:
-        """``buffers`` lie on ``align`` (0: there is no layout for them); ``row`` bytes of ``fusion`` follow them.
+    def of(cls, buffers: tuple[tuple[str, int, int], ...], stages_c: int, fusion: str = "", row: int = 0) -> Buffers:
+        """``buffers``: (name, bytes, alignment) in order; ``row`` bytes of ``fusion`` follow them.
 
-        A fusion that keeps nothing still takes a byte.
+        An alignment of 0 says that there is no layout. A fusion that keeps nothing still takes a byte.
         """
-        rounded = align or 1
-        parts = (*buffers, (fusion, row)) if row else buffers
-        tensors = up(sum([size for _, size in buffers]) + (row or 1), rounded)
+        offset, aligns = 0, [align for _, _, align in buffers]
+        for _, size, align in buffers:
+            offset = up(offset, align or 1) + size
+        rounded = max(aligns)
+        parts = tuple([(name, size) for name, size, _ in buffers]) + (((fusion, row),) if row else ())
+        tensors = up(up(offset, rounded or 1) + (row or 1), rounded or 1)
         maps = TENSOR_MAP * (1 + EPILOGUE_WARP_GROUPS)
         storage = up(up(tensors, TENSOR_MAP) + maps + BARRIER_PAIR * stages_c, max(rounded, TENSOR_MAP))
-        return cls(parts, align, stages_c, tensors, storage)
+        return cls(parts, rounded if all(aligns) else 0, stages_c, tensors, storage)
 
 
 class Storage(NamedTuple):

@@ -22,6 +22,7 @@ COMMANDS = {
     "enumerate": "enumerate_",
     "explain": "explain",
     "oracle": "oracle",
+    "flashinfer": "flashinfer",
     "tune": "tune",
     "pick": "pick",
     "build": "build",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 from tileforge import legality, smem
 from tileforge.arch import ArchSpec
@@ -14,7 +15,13 @@ from tileforge.verdict import FITS, OVER
 
 
 def enumerate_tactics(
-    arch: ArchSpec, format: str, cutlass: str = smem.CUTLASS, *, out: str = "bf16", epilogue: str = "plain"
+    arch: ArchSpec,
+    format: str,
+    cutlass: str = smem.CUTLASS,
+    *,
+    out: str = "bf16",
+    epilogue: str = "plain",
+    c: str | None = None,
 ) -> Iterator[Tactic]:
     """The compile-time fields of the menu of ``format``, run-time fields at their defaults.
 
@@ -29,7 +36,8 @@ def enumerate_tactics(
     if format not in arch.formats:
         raise InputError(f"{arch.name} has no {format} kernels: its formats are {', '.join(arch.formats)}")
     menu = arch.menus[format]
-    ask = smem.context(arch, format, out, cutlass, epilogue)
+    ask = smem.context(arch, format, out, cutlass, epilogue, c)
+    check = partial(legality.check, arch=arch, format=format, out=out, cutlass=cutlass, epilogue=epilogue, c=c)
     limit = arch.smem_per_block
     for tile in itertools.product(menu.tile_m, menu.tile_n, menu.tile_k):
         for schedule, cluster, swap_ab in itertools.product(menu.schedules, menu.clusters, (False, True)):
@@ -41,7 +49,7 @@ def enumerate_tactics(
                 if accumulators(base) > menu.accumulators:
                     break
                 yield base
-                verdict = legality.check(base, arch=arch, format=format, out=out, cutlass=cutlass, epilogue=epilogue)
+                verdict = check(base)
                 if verdict.kind not in (FITS, OVER):
                     if verdict.reason in ("epilogue_tile", "stages"):
                         continue

@@ -21,6 +21,7 @@ from tileforge.toolchain.kernel import Failure, Kernel
 from tileforge.toolchain.machine import default_jobs
 from tileforge.toolchain.process import Ran, run_group
 from tileforge.toolchain.spec import KernelSpec, compile_flags, kernel_command, sources_digest
+from tileforge.toolchain.usage import gemm_usage
 from tileforge.toolchain.verify import NO_ANSWER, query
 
 COMPILE_FAILED, TIMEOUT = "compile_failed", "timeout"
@@ -245,7 +246,7 @@ class Builder:
                 (entry / "kernel.so").unlink(missing_ok=True)
                 (entry / "log.txt").write_text(text[-_LOG_KEPT:], encoding="utf-8")
             else:
-                meta |= {"info": info, **file_facts(entry / "kernel.so")}
+                meta |= {"info": info, **gemm_usage(text), **file_facts(entry / "kernel.so")}
             write_meta(entry, meta)
             stored = self.cache.commit(entry, key_of(meta["inputs"]))
             if isinstance(stored, Kernel):

@@ -23,6 +23,8 @@ from tileforge import paths
 from tileforge.errors import ToolchainError
 
 FETCH_COMMAND = "tileforge toolchain fetch-headers"
+#: Beside ``include`` of fetched headers: what is kept of FlashInfer's own CUTLASS extensions.
+EXTENSIONS = "extensions"
 
 _DEFINE = re.compile(r"^\s*#\s*define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 #: The parts of an include directory that are CUTLASS: a named directory may hold other things beside them.
@@ -80,6 +82,20 @@ def cutlass_of(version: str) -> Cutlass:
         if cutlass.version == version:
             return cutlass
     raise ToolchainError(f"CUTLASS {version} is not here: run `tileforge doctor` to see which are")
+
+
+def find_extensions() -> Path:
+    """FlashInfer's own CUTLASS extensions: what its fused finalize epilogue is made of. An include directory.
+
+    Raises ToolchainError where neither an installed FlashInfer nor the headers fetched from its wheel are there.
+    """
+    below = "data/csrc/nv_internal/tensorrt_llm/cutlass_extensions/include"
+    for include, _ in _installed("flashinfer", below, "flashinfer-python"):
+        return include
+    for include, _ in _fetched():
+        if (include.parent / EXTENSIONS).is_dir():
+            return include.parent / EXTENSIONS
+    raise ToolchainError(f"FlashInfer's epilogue headers are not here: run `{FETCH_COMMAND}` (101 MB)")
 
 
 def headers_cache() -> Path:

@@ -1,7 +1,8 @@
 """CUTLASS 4.5.0 headers out of FlashInfer's wheel, without the 2.6 GB that installing FlashInfer brings.
 
 Only ``flashinfer/data/cutlass/include`` (27 MB) of the wheel is kept, in ``<cache>/cutlass/<version>-<digest>``,
-with ``origin.json`` beside it: which wheel, its hash, whether that is the hash pinned here, and when.
+with three headers of FlashInfer's finalize epilogue in ``extensions`` and ``origin.json`` beside it: which wheel, its
+hash, whether that is the hash pinned here, and when.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tileforge.errors import ToolchainError
-from tileforge.toolchain.cutlass import FETCH_COMMAND, Cutlass, headers_cache, read_version, tree_digest
+from tileforge.toolchain.cutlass import EXTENSIONS, FETCH_COMMAND, Cutlass, headers_cache, read_version, tree_digest
 
 DISTRIBUTION = "flashinfer-python"
 DEFAULT_VERSION = "0.7.4"
 #: SHA-256 of the wheels whose headers this project was developed on (CUTLASS 4.5.0 in 0.7.4).
 WHEEL_SHA256 = {"0.7.4": "a051a62e09a2738e8b0de47a1944fd2f0f3eff01b728b662141ea660cb09dd32"}
 _PREFIX = "flashinfer/data/cutlass/include/"
+#: FlashInfer's fused finalize epilogue and what it includes: for asking the compiler about it, no kernel needs them.
+_EXTENSIONS = "flashinfer/data/csrc/nv_internal/tensorrt_llm/cutlass_extensions/include/"
+_EPILOGUE = ("epilogue/fusion/sm90_visitor_scatter.hpp", "arch/copy_red_global.hpp", "util/gather_tensor.hpp")
 
 
 def fetched(version: str = DEFAULT_VERSION) -> Cutlass | None:
@@ -35,7 +39,8 @@ def fetched(version: str = DEFAULT_VERSION) -> Cutlass | None:
         try:
             origin = json.loads(record.read_text(encoding="utf-8"))
             include = record.parent / "include"
-            if origin["distribution"] == f"{DISTRIBUTION} {version}" and origin["digest"] == tree_digest(include):
+            whole = origin["digest"] == tree_digest(include) and origin["extensions"] == _present(record.parent)
+            if origin["distribution"] == f"{DISTRIBUTION} {version}" and whole:
                 return Cutlass(include, origin["version"], origin["digest"], f"fetched from {origin['wheel']}")
         except (OSError, ValueError, KeyError, TypeError, ToolchainError):
             continue
@@ -97,7 +102,7 @@ def _store(wheel: Path, work: Path, cache: Path) -> Cutlass:
             "or not what it says; download it again"
         )
     made = work / "made"
-    count = _extract(wheel, made / "include")
+    count = _extract(wheel, made)
     version = read_version(made / "include")
     if version is None:
         raise ToolchainError(f"{wheel.name} holds no CUTLASS headers in {_PREFIX}")
@@ -110,6 +115,7 @@ def _store(wheel: Path, work: Path, cache: Path) -> Cutlass:
         "version": version,
         "digest": digest,
         "files": count,
+        "extensions": _present(made),
         "fetched": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     (made / "origin.json").write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
@@ -117,7 +123,7 @@ def _store(wheel: Path, work: Path, cache: Path) -> Cutlass:
     try:
         os.rename(made, target)
     except OSError:  # something is there: the same headers (the name holds their hash), or what is left of them
-        if _intact(target, digest):
+        if _intact(target, digest) and _present(target) == origin["extensions"]:
             os.replace(made / "origin.json", target / "origin.json")
         else:
             os.rename(target, work / "broken")
@@ -132,21 +138,32 @@ def _intact(directory: Path, digest: str) -> bool:
         return False
 
 
-def _extract(wheel: Path, include: Path) -> int:
-    """Writes the headers below ``include``; returns how many."""
+def _present(directory: Path) -> list[str]:
+    """Which of the epilogue's headers lie in the ``extensions`` of fetched headers."""
+    below = directory / EXTENSIONS / "cutlass_extensions"
+    return [name for name in _EPILOGUE if (below / name).is_file()]
+
+
+def _extract(wheel: Path, made: Path) -> int:
+    """Writes the headers below ``made/include`` and ``made/extensions``; returns how many of CUTLASS's."""
     count = 0
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():
-                if not member.filename.startswith(_PREFIX) or member.is_dir():
-                    continue
-                relative = PurePosixPath(member.filename[len(_PREFIX) :])
-                if relative.is_absolute() or ".." in relative.parts:
-                    raise ToolchainError(f"{wheel.name} holds an unsafe path: {member.filename}")
-                path = include / relative
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(archive.read(member))
-                count += 1
+                if member.filename.startswith(_PREFIX) and not member.is_dir():
+                    _write(archive, member, _PREFIX, made / "include")
+                    count += 1
+                elif member.filename in [f"{_EXTENSIONS}cutlass_extensions/{name}" for name in _EPILOGUE]:
+                    _write(archive, member, _EXTENSIONS, made / EXTENSIONS)
     except zipfile.BadZipFile:
         raise ToolchainError(f"{wheel.name} is not a zip file: download it again") from None
     return count
+
+
+def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, prefix: str, below: Path) -> None:
+    relative = PurePosixPath(member.filename[len(prefix) :])
+    if relative.is_absolute() or ".." in relative.parts:
+        raise ToolchainError(f"{archive.filename} holds an unsafe path: {member.filename}")
+    path = below / relative
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(archive.read(member))

@@ -1,43 +1,46 @@
 """The oracle: what the compiler itself says a tactic would be, many tactics to a question, no GPU needed.
 
-``nvcc -ptx`` on declarations only (``kernels/oracle.cuh``) evaluates the types of the kernels that tileforge builds
-and generates no code: a dozen tactics take about ten seconds where one kernel takes a minute. One tactic that CUTLASS
-refuses fails its whole file; the compiler names the line, that tactic is taken out with its first real message, and
-the others are asked again. Answers are kept by the headers', the kernel sources' and the compiler's version.
+``nvcc -ptx`` on declarations only (``kernels/oracle.cuh``) evaluates the types of CUTLASS's kernels and generates no
+code: hundreds of tactics take the time of one kernel. One tactic that CUTLASS refuses fails its whole file; the
+compiler names the line, that tactic is taken out with its first real message, and the others are asked again. Answers
+are kept by the headers', the oracle sources' and the compiler's version.
 
-What instantiates here may still fail in a full compile, and what compiles may still be wrong: those are other checks.
+What instantiates here may still fail in a full compile (:func:`ask_bodies` asks about that as well, for more time),
+and what compiles may still be wrong: those are other checks.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
 from tileforge import paths
-from tileforge.arch import get_arch
 from tileforge.errors import ToolchainError
+from tileforge.formats import get_format
 from tileforge.toolchain.compiler import Compiler, find_compiler
-from tileforge.toolchain.cutlass import Cutlass, find_cutlass
+from tileforge.toolchain.cutlass import Cutlass, find_cutlass, find_extensions
 from tileforge.toolchain.diagnose import first_error, is_machine_failure
 from tileforge.toolchain.machine import usable_cores
+from tileforge.toolchain.oracle_cache import AnswerCache, OracleAnswer, Question
 from tileforge.toolchain.process import run_group
 from tileforge.toolchain.spec import KernelSpec, language_flags
 
-#: Tactics to a file: reading the headers costs 5 s, each tactic then 0.7 s (nvcc 13.0.88, 2 cores, 2026-11-30).
-BATCH = 16
-_ANSWER = re.compile(r"tf_oracle_t(\d+)\[(\d+)\] = \{([^}]*)\}")
+__all__ = ["Found", "OracleAnswer", "Question", "Toolchain", "ask", "ask_all", "ask_bodies"]
+
+#: Tactics to a file: reading the headers costs 4 s, each tactic then 0.05 s where neighbours share types, 0.15 s where
+#: they do not (nvcc 13.0.88, 2 cores, 2026-12-01).
+BATCH = 128
+#: Kernel bodies to a file: 20 s each, about 3 GB at once.
+BODIES = 4
+_ANSWER = re.compile(r"tf_oracle_(\d+)\[(\d+)\] = \{([^}]*)\}")
 _LINE = re.compile(r"at line (\d+) of \"?[^\"]*question\.cu|question\.cu\((\d+)\)")
-_FIELDS = 15
+_FIELDS = 14
 
 
 class Toolchain(Protocol):
@@ -62,131 +65,140 @@ class Found:
         return cls(find_cutlass(cutlass), find_compiler())
 
 
-@dataclass(frozen=True)
-class OracleAnswer:
-    """What the compiler said of one kernel: counts, sizes in bytes, the epilogue tile; or ``error``, one line.
-
-    ``smem_bytes``: ``sizeof(GemmKernel::SharedStorage)``, what the launch asks for. ``mainloop_bytes``: operand and
-    scale tiles of all stages. ``epilogue_bytes``: the epilogue's SharedStorage, what an automatic stage count sets
-    aside. All are 0 with an error.
-    """
-
-    stages: int = 0
-    smem_bytes: int = 0
-    mainloop_bytes: int = 0
-    epilogue_bytes: int = 0
-    threads: int = 0
-    epilogue_tile: tuple[int, int] = (0, 0)
-    error: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return not self.error
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> OracleAnswer:
-        return cls(**{**fields, "epilogue_tile": tuple(fields["epilogue_tile"])})
-
-
-@dataclass(frozen=True)
-class Scope:
-    """Where the templates that are asked about live: headers to include, and their C++ namespace.
-
-    The default is the kernels that tileforge builds. ``flags`` are further arguments of nvcc, put first.
-    """
-
-    headers: tuple[str, ...]
-    namespace: str
-    flags: tuple[str, ...] = ()
-
-    @classmethod
-    def kernels(cls, spec: KernelSpec) -> Scope:
-        kernels = get_arch(spec.arch).kernels
-        return cls((f"{kernels}.cuh", "oracle.cuh"), f"tf::{kernels}")
-
-
 def ask(
     specs: Iterable[KernelSpec],
     toolchain: Toolchain | None = None,
     *,
-    scope: Scope | None = None,
     cache_dir: Path | None = None,
     jobs: int | None = None,
     timeout_s: float = 300.0,
 ) -> dict[KernelSpec, OracleAnswer]:
-    """The compiler's answers about ``specs``, in their order; those asked before come from the cache.
+    """:func:`ask_all` of kernels with no C operand and a plain epilogue: those that tileforge builds."""
+    questions = [Question(spec) for spec in specs]
+    answers = ask_all(questions, toolchain, cache_dir=cache_dir, jobs=jobs, timeout_s=timeout_s)
+    return {question.spec: answer for question, answer in answers.items()}
 
-    ``scope``: other templates than the project's own kernels, for comparisons; such answers are not cached.
-    ``jobs``: compilers at once (default: one per usable core). Raises ToolchainError when there is no compiler or no
-    CUTLASS, when the machine fails (memory, disk), or when the compiler gives no answer within ``timeout_s``.
+
+def ask_all(
+    questions: Iterable[Question],
+    toolchain: Toolchain | None = None,
+    *,
+    cache_dir: Path | None = None,
+    jobs: int | None = None,
+    timeout_s: float = 300.0,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Question, OracleAnswer]:
+    """The compiler's answers about ``questions``, in their order; those asked before come from the cache.
+
+    ``jobs``: compilers at once (default: one per usable core); questions that are alike are best asked next to each
+    other. ``progress`` is told how many were answered, file by file. Raises ToolchainError when there is no compiler
+    or no CUTLASS, no FlashInfer headers for a finalize epilogue, when the machine fails (memory, disk), or when the
+    compiler gives no answer within ``timeout_s``.
     """
-    wanted = list(dict.fromkeys(specs))
+    return _ask(questions, toolchain, _Types, cache_dir, jobs, timeout_s, progress)
+
+
+def ask_bodies(
+    questions: Iterable[Question],
+    toolchain: Toolchain | None = None,
+    *,
+    cache_dir: Path | None = None,
+    jobs: int | None = None,
+    timeout_s: float = 900.0,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Question, str]:
+    """Whether the kernels' bodies hold, assertions and all: "" or the first error. About 20 CPU-seconds each."""
+    answers = _ask(questions, toolchain, _Bodies, cache_dir, jobs, timeout_s, progress)
+    return {question: answer.error for question, answer in answers.items()}
+
+
+def _ask(
+    questions: Iterable[Question],
+    toolchain: Toolchain | None,
+    kind: type[_Types],
+    cache_dir: Path | None,
+    jobs: int | None,
+    timeout_s: float,
+    progress: Callable[[int], None] | None,
+) -> dict[Question, OracleAnswer]:
+    wanted = list(dict.fromkeys(questions))
     toolchain = toolchain or Found.find()
     cutlass, compiler = toolchain.cutlass, toolchain.compiler
     if cutlass is None or compiler is None:
         Found.find()  # says what is missing and how to mend it
         raise ToolchainError("the oracle needs CUTLASS headers and nvcc: run `tileforge doctor`")
-    answers: dict[KernelSpec, OracleAnswer] = {}
-    for arch in dict.fromkeys(spec.arch for spec in wanted):
-        mine = [spec for spec in wanted if spec.arch == arch]
-        own = scope or Scope.kernels(mine[0])
-        cache = None if scope else _Cache(cutlass, compiler, own, arch, cache_dir)
-        if cache is not None:
-            answers.update(cache.read(mine))
-        asker = _Asker(cutlass, compiler, own, timeout_s)
-        fresh = asker.ask_all([spec for spec in mine if spec not in answers], jobs or usable_cores())
-        if cache is not None and fresh:
+    answers: dict[Question, OracleAnswer] = {}
+    # One file holds one SM, and finalize epilogues apart: they need other headers.
+    for arch, finalize in dict.fromkeys((each.spec.arch, each.epilogue == "finalize") for each in wanted):
+        mine = [each for each in wanted if (each.spec.arch, each.epilogue == "finalize") == (arch, finalize)]
+        extra = ("-DTF_ORACLE_FINALIZE", f"-I{find_extensions()}") if finalize else ()
+        cache = AnswerCache(cutlass, compiler, arch, cache_dir, (kind.macro, *extra[:1]))
+        answers.update(cache.read(mine))
+        asker = kind(cutlass, compiler, extra, timeout_s, progress)
+        fresh = asker.ask_all([each for each in mine if each not in answers], jobs or usable_cores())
+        if fresh:
             cache.write(fresh)
         answers.update(fresh)
-    return {spec: answers[spec] for spec in wanted}
+    return {each: answers[each] for each in wanted}
 
 
 @dataclass(frozen=True)
-class _Asker:
+class _Types:
+    """Asks about types: stages, bytes, threads."""
+
     cutlass: Cutlass
     compiler: Compiler
-    scope: Scope
+    extra: tuple[str, ...]
     timeout_s: float
+    progress: Callable[[int], None] | None
 
-    def ask_all(self, specs: Sequence[KernelSpec], jobs: int) -> dict[KernelSpec, OracleAnswer]:
-        if not specs:
+    macro: ClassVar[str] = "TF_ORACLE"
+    batch: ClassVar[int] = BATCH
+    mode: ClassVar[tuple[str, ...]] = ("-ptx",)
+
+    def ask_all(self, questions: Sequence[Question], jobs: int) -> dict[Question, OracleAnswer]:
+        if not questions:
             return {}
-        files = max(-(-len(specs) // BATCH), min(jobs, -(-len(specs) // 4)))
-        batches = [specs[index::files] for index in range(files)]
+        # Few questions are still spread over the cores; runs of neighbours share types.
+        size = min(self.batch, max(-(-len(questions) // jobs), 8))
+        batches = [questions[first : first + size] for first in range(0, len(questions), size)]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            parts = list(pool.map(self._ask, batches))
-        return {spec: answer for part in parts for spec, answer in part.items()}
+            parts = list(pool.map(self._batch, batches))
+        return {question: answer for part in parts for question, answer in part.items()}
 
-    def _ask(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, OracleAnswer]:
+    def _batch(self, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
+        answers = self._file(questions)
+        if self.progress is not None:
+            self.progress(len(answers))
+        return answers
+
+    def _file(self, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
         """One file; what it refuses is named by the compiler, else found by halving."""
-        if not specs:
+        if not questions:
             return {}
-        answers, log = self._compile(specs)
+        answers, log = self._compile(questions)
         if answers is not None:
             return answers
-        refused = _refusals(log, len(self.scope.headers), specs)
-        if not refused and len(specs) == 1:
-            refused = {specs[0]: OracleAnswer(error=first_error(log))}
+        refused = _refusals(log, questions)
+        if not refused and len(questions) == 1:
+            refused = {questions[0]: OracleAnswer(error=first_error(log))}
         if refused:
-            return refused | self._ask([spec for spec in specs if spec not in refused])
-        half = len(specs) // 2
-        return self._ask(specs[:half]) | self._ask(specs[half:])
+            return refused | self._file([each for each in questions if each not in refused])
+        half = len(questions) // 2
+        return self._file(questions[:half]) | self._file(questions[half:])
 
-    def _compile(self, specs: Sequence[KernelSpec]) -> tuple[dict[KernelSpec, OracleAnswer] | None, str]:
-        lines = [f'#include "{header}"' for header in self.scope.headers]
-        lines += [
-            f"TF_ORACLE(t{number}, {self.scope.namespace}, {', '.join(list(spec.macros().values())[1:])})"
-            for number, spec in enumerate(specs)
-        ]
+    def _compile(self, questions: Sequence[Question]) -> tuple[dict[Question, OracleAnswer] | None, str]:
+        sm = questions[0].spec.sm
+        lines = [_INCLUDE, *(each.line(number, self.macro) for number, each in enumerate(questions))]
         with tempfile.TemporaryDirectory(prefix="tileforge-oracle-") as name:
             room = Path(name)
-            (room / "question.cu").write_text("\n".join(lines) + "\n", encoding="utf-8")
             command = self.compiler.command(
                 [
-                    *self.scope.flags,
+                    *self.extra,
                     *(flag for flag in language_flags() if flag != "-O3"),
-                    f"-arch=sm_{specs[0].sm}a",
-                    "-ptx",
+                    f"-DTF_SM={sm}",
+                    f"-arch=sm_{sm}a",
+                    *self.mode,
                     f"-I{self.cutlass.include}",
                     f"-I{paths.kernels_dir()}",
                     "question.cu",
@@ -195,33 +207,69 @@ class _Asker:
                 ]
             )
             try:
+                (room / "question.cu").write_text("\n".join(lines) + "\n", encoding="utf-8")
                 log = room / "log.txt"
                 ran = run_group(command, cwd=room, log=log, timeout_s=self.timeout_s, env=self.compiler.env)
                 text = log.read_text(encoding="utf-8", errors="replace")
                 if ran.timed_out:
-                    raise ToolchainError(f"nvcc gave no answer about {len(specs)} tactics in {self.timeout_s:g} s")
+                    raise ToolchainError(
+                        f"nvcc gave no answer about {len(questions)} tactics in {self.timeout_s:g} s: ask about fewer"
+                    )
                 if ran.returncode == 0:
-                    return _read((room / "answer.ptx").read_text(encoding="utf-8"), specs), text
+                    return self._read(room / "answer.ptx", questions), text
             except OSError as error:
                 raise ToolchainError(f"the oracle cannot run {self.compiler.nvcc}: {error.strerror or error}") from None
         if is_machine_failure(text) or "error" not in text:
             raise ToolchainError(f"nvcc failed, and not because of a tactic: {first_error(text)}")
         return None, text
 
+    def _read(self, ptx: Path, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
+        """The initialisers of the .global arrays; PTX leaves trailing zero bytes out."""
+        answers: dict[Question, OracleAnswer] = {}
+        for number, size, values in _ANSWER.findall(ptx.read_text(encoding="utf-8")):
+            raw = bytes(int(value) for value in values.split(",")).ljust(int(size), b"\0")
+            f = struct.unpack(f"<{_FIELDS}i", raw[: 4 * _FIELDS])
+            question = questions[int(number)]
+            answer = OracleAnswer(f[0], f[1], f[2], f[3], f[7], (f[8], f[9]))
+            starved = _starved(question.spec, f[0], f[10], f[11])
+            answers[question] = OracleAnswer(error=starved) if starved else answer
+        if len(answers) != len(questions):
+            raise ToolchainError(
+                f"nvcc answered about {len(answers)} of {len(questions)} tactics: kernels/oracle.cuh changed?"
+            )
+        return answers
 
-def _read(ptx: str, specs: Sequence[KernelSpec]) -> dict[KernelSpec, OracleAnswer]:
-    """The initialisers of the .global arrays; PTX leaves trailing zero bytes out."""
-    answers: dict[KernelSpec, OracleAnswer] = {}
-    for number, size, values in _ANSWER.findall(ptx):
-        raw = bytes(int(value) for value in values.split(",")).ljust(int(size), b"\0")
-        f = struct.unpack(f"<{_FIELDS}i", raw[: 4 * _FIELDS])
-        answers[specs[int(number)]] = OracleAnswer(f[1], f[2], f[3], f[4], f[8], (f[9], f[10]))
-    if len(answers) != len(specs):
-        raise ToolchainError(f"nvcc answered about {len(answers)} of {len(specs)} tactics: kernels/oracle.cuh changed?")
-    return answers
+
+class _Bodies(_Types):
+    """Asks about bodies: nothing is answered but refusals."""
+
+    macro = "TF_ORACLE_BODY"
+    batch = BODIES
+    mode = ("-ptx", "-fdevice-syntax-only")
+
+    def _read(self, ptx: Path, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
+        return dict.fromkeys(questions, OracleAnswer())
 
 
-def _refusals(log: str, first_line: int, specs: Sequence[KernelSpec]) -> dict[KernelSpec, OracleAnswer]:
+#: The first line of every file, so that question n stands on line n + 2.
+_INCLUDE = '#include "oracle.cuh"'
+
+
+def _starved(spec: KernelSpec, stages: int, room_a: int, room_b: int) -> str:
+    """CUTLASS instantiates some tiles with less room for scale factors than the tile has: those would be wrong."""
+    vector = get_format(spec.format).scale_vector
+    if vector is None:
+        return ""
+    m, n, k = spec.tactic.tile
+    for name, rows, room in (("A", m, room_a // stages), ("B", n, room_b // stages)):
+        if room < rows * -(-k // vector):
+            return (
+                f"instantiates with {room:,} B a stage for the {rows * -(-k // vector):,} B of {name}'s scale factors"
+            )
+    return ""
+
+
+def _refusals(log: str, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
     """Tactics that the compiler's own traces blame, each with the first real message of its traces."""
     blocks: dict[int, list[str]] = {}
     block: list[str] = []
@@ -231,45 +279,8 @@ def _refusals(log: str, first_line: int, specs: Sequence[KernelSpec]) -> dict[Ke
         block.append(line)
         found = _LINE.search(line)
         if found:
-            number = int(found[1] or found[2]) - first_line - 1
-            if 0 <= number < len(specs):
+            number = int(found[1] or found[2]) - 2
+            if 0 <= number < len(questions):
                 blocks.setdefault(number, []).extend(block)
                 block = []
-    return {specs[number]: OracleAnswer(error=first_error("\n".join(text))) for number, text in blocks.items()}
-
-
-class _Cache:
-    """One JSON file per headers, kernel sources, compiler and SM: spec id to answer. Only ever a saving of time."""
-
-    def __init__(self, cutlass: Cutlass, compiler: Compiler, scope: Scope, arch: str, root: Path | None) -> None:
-        digest = hashlib.sha256(f"{cutlass.digest}\0{compiler.build}\0{arch}\0".encode())
-        for name in sorted({"abi.h", "common.cuh", *scope.headers}):
-            try:
-                digest.update((paths.kernels_dir() / name).read_bytes())
-            except OSError as error:
-                raise ToolchainError(f"kernel sources are missing: {error}: reinstall tileforge") from None
-        folder = root if root is not None else paths.cache_dir() / "oracle"
-        self.path = folder / f"{arch}-{cutlass.version}-{digest.hexdigest()[:16]}.json"
-
-    def read(self, specs: Iterable[KernelSpec]) -> dict[KernelSpec, OracleAnswer]:
-        known = self._load()
-        return {spec: OracleAnswer.from_dict(known[spec.id]) for spec in specs if spec.id in known}
-
-    def _load(self) -> dict[str, dict[str, Any]]:
-        try:
-            known = json.loads(self.path.read_text(encoding="utf-8"))
-            for fields in known.values():
-                OracleAnswer.from_dict(fields)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return {}  # not there, or damaged: asked afresh and replaced
-        return dict(known)
-
-    def write(self, answers: Mapping[KernelSpec, OracleAnswer]) -> None:
-        merged = self._load() | {spec.id: asdict(answer) for spec, answer in answers.items()}
-        with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, prefix=".tmp-", delete=False) as file:
-                json.dump(merged, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(file.name, self.path)
+    return {questions[number]: OracleAnswer(error=first_error("\n".join(text))) for number, text in blocks.items()}

@@ -121,10 +121,16 @@ def compile_flags(spec: KernelSpec) -> list[str]:
     return [*language_flags(), *library_flags(), *spec.arch_flags(), *spec.defines()]
 
 
+def report_flags() -> list[str]:
+    """What makes the compiler say more and changes nothing: no part of the cache key. See usage.py."""
+    return ["-Xptxas=-v"]
+
+
 def kernel_command(spec: KernelSpec, include: Path, kernels: Path, output: Path) -> list[str]:
     """Arguments of nvcc (without nvcc itself and the compiler's own flags) that compile ``spec`` to ``output``."""
     return [
         *compile_flags(spec),
+        *report_flags(),
         f"-I{include}",
         f"-I{kernels}",
         *(["-Xlinker", f"--version-script={kernels / _EXPORTS}"] if (kernels / _EXPORTS).is_file() else []),
