@@ -155,7 +155,7 @@ def unconfirmed(shape: Shape, _: Context) -> str:
 _FP4 = Menu(
     tile_m=(128, 256),
     tile_n=(8, 16, 32, 64, 128, 256),
-    tile_k=(128, 256),
+    tile_k=(64, 128, 256),
     clusters=((1, 1),),
     schedules=("cooperative", "pingpong"),
     epilogue_tiles=(None, (64, 16), (64, 64), (128, 32), (32, 32)),

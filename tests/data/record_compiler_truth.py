@@ -1,0 +1,185 @@
+"""Records what the compiler says of the whole space, for tests/test_compiler_truth.py and ``make oracle-check``.
+
+    python tests/data/record_compiler_truth.py [--cutlass 4.5.0] [--arch sm120] [--jobs 16] [--out DIR]
+
+For each CUTLASS version and SM one file in ``compiler_truth/``: every tactic that ``space.enumerate_tactics`` lists,
+with the first stage count that no longer fits, for every output type and epilogue; and seeded samples of what lies
+outside: a C operand of another type than the output, tiles, clusters, stages and epilogue tiles that no menu has.
+Then, asked with bodies (``oracle.ask_bodies``), what only a kernel's body asserts. Needs nvcc, the CUTLASS of each
+version and FlashInfer's epilogue headers (``tileforge toolchain fetch-headers``); about 5,000 CPU-seconds for types
+and 6,000 for bodies. Rows hold no opinion of ours: the tests compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tileforge import legality, smem, space
+from tileforge.arch import ArchSpec, get_arch
+from tileforge.tactic import Tactic
+from tileforge.toolchain import KernelSpec, cutlass_of, find_compiler
+from tileforge.toolchain.oracle import Found, Question, ask_all, ask_bodies
+
+HERE = Path(__file__).parent / "compiler_truth"
+COLUMNS = ["format", "out", "c", "epilogue", "tactic", "stages", "smem_bytes", "mainloop_bytes", "epilogue_bytes"]
+COLUMNS += ["threads", "epilogue_tile", "error"]
+OUTS = ("bf16", "fp16", "fp32")
+SEED = 20261201
+
+
+def whole_space(arch: ArchSpec, cutlass: str) -> Iterator[Question]:
+    """The space as it is enumerated, and one stage more than fits of each of its shapes."""
+    if arch.sm == 90:
+        asked = [(form, "bf16", None, "plain") for form in arch.formats]
+    else:
+        epilogues = ((False, "plain"), (True, "plain"), (False, "finalize"))
+        asked = [(f, o, o if c else None, e) for f in arch.formats for o in OUTS for c, e in epilogues]
+    for form, out, c, epilogue in asked:
+        over: list[Tactic] = []
+        for tactic in space.enumerate_tactics(arch, form, cutlass, out=out, epilogue=epilogue, c=c):
+            if tactic.stages is None:
+                yield from (Question(KernelSpec(arch.name, form, out, each), c, epilogue) for each in over)
+                ask = smem.context(arch, form, out, cutlass, epilogue, c)
+                verdict = legality.check(
+                    tactic, arch=arch, format=form, out=out, cutlass=cutlass, epilogue=epilogue, c=c
+                )
+                known = verdict.kind in ("fits", "over")
+                more = smem.storage(tactic, ask).most_stages(arch.smem_per_block) + 1 if known else 0
+                over = [Tactic(**{**fields(tactic), "stages": more})] if more > 1 else []
+            yield Question(KernelSpec(arch.name, form, out, tactic), c, epilogue)
+        yield from (Question(KernelSpec(arch.name, form, out, each), c, epilogue) for each in over)
+
+
+def fields(tactic: Tactic) -> dict[str, object]:
+    return {name: getattr(tactic, name) for name in Tactic.__dataclass_fields__}
+
+
+def sample(arch: ArchSpec, cutlass: str, amount: int) -> Iterator[Question]:
+    """Seeded: C operands of every type, and what no menu holds."""
+    pick = random.Random(SEED)
+    if arch.sm == 90:
+        tiles = list(itertools.product((64, 128, 192, 256), (8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256),
+                                       (32, 64, 128, 256)))  # fmt: skip
+        clusters = [(1, 1), (1, 1), (2, 1), (1, 2)]
+        epilogue_tiles = [None, None, None, (64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64)]
+    else:
+        tiles = list(itertools.product((128, 256), (32, 64, 128, 256), (64, 128, 256))) * 3
+        tiles += list(itertools.product((64, 128, 192, 256, 384), (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384),
+                                        (32, 64, 96, 128, 192, 256, 384, 512)))  # fmt: skip
+        clusters = [(1, 1)] * 24 + [(2, 1)]
+        epilogue_tiles = [None, None, None, (64, 16), (64, 32), (64, 64), (128, 32), (128, 64), (128, 16), (64, 128)]
+        epilogue_tiles += [(32, 32), (32, 16), (64, 8), (256, 32), (48, 32)]
+    for _ in range(amount):
+        tactic = Tactic(
+            pick.choice(tiles),
+            pick.choice(clusters),
+            pick.choice(("cooperative", "pingpong")),
+            pick.choice((None, None, 1, 2, 3, 4, 5, 6, 7, 9, 12)),
+            pick.choice(epilogue_tiles),
+            pick.random() < 0.5,
+        )
+        finalize = arch.sm != 90 and pick.random() < 0.2
+        c = None if finalize else pick.choice((None, *OUTS))
+        spec = KernelSpec(arch.name, pick.choice(arch.formats), pick.choice(OUTS), tactic)
+        yield Question(spec, c, "finalize" if finalize else "plain")
+
+
+def bodies(arch: ArchSpec, cutlass: str) -> Iterator[Question]:
+    """What store() asserts depends on schedule, epilogue tile, output, C and on which way D runs; some tiles of each."""
+    own = [None, (64, 16), (64, 32), (64, 64), (128, 32), (32, 32), (32, 16), (128, 16), (64, 8), (32, 64)]
+    other = (256, 128, 128) if cutlass == "4.2.0" else (256, 64, 128)
+    kinds = [((128, 128, 128), swap, *types) for swap in (False, True) for types in (("bf16", None), ("fp32", None))]
+    kinds += [((128, 128, 128), False, "bf16", "fp32"), (other, False, "bf16", None)]
+    for (tile, swap, out, c), schedule, epilogue_tile in itertools.product(kinds, ("cooperative", "pingpong"), own):
+        tactic = Tactic(tile, (1, 1), schedule, None, epilogue_tile, swap)
+        yield Question(KernelSpec(arch.name, "nvfp4", out, tactic), c)
+
+
+def write(path: Path, facts: dict[str, str], rows: list[list[str]]) -> None:
+    """Gzip without a date, so that the same answers make the same file."""
+    lines = [json.dumps({**facts, "columns": COLUMNS}), *("\t".join(row) for row in rows)]
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+
+
+def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path) -> None:
+    version = toolchain.cutlass.version
+    facts = {
+        "made_by": "python tests/data/record_compiler_truth.py",
+        "date": time.strftime("%Y-%m-%d"),
+        "compiler": f"nvcc {toolchain.compiler.build}",
+        "cutlass": version,
+        "headers": toolchain.cutlass.digest,
+        "arch": arch.name,
+    }
+    inside = list(dict.fromkeys(whole_space(arch, version)))
+    outside = sorted(set(sample(arch, version, 800 if arch.sm == 90 else 1200)) - set(inside), key=lambda each: each.id)
+    began, done = time.time(), 0
+
+    def progress(count: int) -> None:
+        nonlocal done
+        done += count
+        if sys.stderr.isatty() or done % 2048 < count:
+            print(
+                f"{version} {arch.name}: {done} of {len(inside) + len(outside)}, {time.time() - began:.0f} s",
+                flush=True,
+            )
+
+    with tempfile.TemporaryDirectory() as empty:
+        # Apart, because refusals are asked again and again until none is left in a file: they need smaller files.
+        answers = ask_all(inside, toolchain, cache_dir=Path(empty), jobs=jobs, progress=progress)
+        answers |= ask_all(outside, toolchain, cache_dir=Path(empty), jobs=jobs, progress=progress)
+        rows = []
+        for question, a in answers.items():
+            shape = [question.spec.format, question.spec.out, question.c or "", question.epilogue]
+            said = [a.stages, a.smem_bytes, a.mainloop_bytes, a.epilogue_bytes, a.threads]
+            tile = "x".join(map(str, a.epilogue_tile))
+            rows.append([*shape, question.spec.tactic.kernel_id, *map(str, said), tile, a.error])
+        write(out / f"{version}_{arch.name}.tsv.gz", {**facts, "inside": str(len(inside))}, rows)
+        print(f"{version} {arch.name}: {len(rows)} asked, {sum(not a.ok for a in answers.values())} refused, "
+              f"{time.time() - began:.0f} s", flush=True)  # fmt: skip
+
+
+def record_bodies(toolchain: Found, jobs: int, out: Path) -> None:
+    version, arch, began = toolchain.cutlass.version, get_arch("sm120"), time.time()
+    with tempfile.TemporaryDirectory() as empty:
+        answers = ask_bodies(bodies(arch, version), toolchain, cache_dir=Path(empty), jobs=jobs)
+    rows = [
+        [q.spec.format, q.spec.out, q.c or "", q.epilogue, q.spec.tactic.kernel_id, *["0"] * 5, "0x0", error]
+        for q, error in answers.items()
+    ]
+    facts = {"made_by": "python tests/data/record_compiler_truth.py", "date": time.strftime("%Y-%m-%d")}
+    facts |= {"compiler": f"nvcc {toolchain.compiler.build}", "cutlass": version, "headers": toolchain.cutlass.digest}
+    write(out / f"{version}_sm120_bodies.tsv.gz", {**facts, "arch": "sm120"}, rows)
+    print(f"{version} bodies: {len(rows)} asked, {sum(map(bool, answers.values()))} refused, "
+          f"{time.time() - began:.0f} s", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cutlass", choices=("4.5.0", "4.2.0"), action="append")
+    parser.add_argument("--arch", choices=("sm120", "sm90", "bodies"), action="append")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=HERE)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for arch in options.arch or ("sm120", "bodies", "sm90"):
+        for version in options.cutlass or ("4.5.0", "4.2.0"):
+            toolchain = Found(cutlass_of(version), find_compiler())
+            if arch == "bodies":
+                record_bodies(toolchain, options.jobs, options.out)
+            else:
+                record(get_arch(arch), toolchain, options.jobs, options.out)
+
+
+if __name__ == "__main__":
+    main()
