@@ -13,6 +13,7 @@ and 6,000 for bodies. Rows hold no opinion of ours: the tests compare.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import itertools
 import json
@@ -111,7 +112,24 @@ def write(path: Path, facts: dict[str, str], rows: list[list[str]]) -> None:
         file.write(("\n".join(lines) + "\n").encode())
 
 
-def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path) -> None:
+def expected(question: Question, cutlass: str) -> bool:
+    """Only decides what is asked together."""
+    spec = question.spec
+    asked = {"format": spec.format, "out": spec.out, "epilogue": question.epilogue, "c": question.c}
+    return legality.check(spec.tactic, arch=get_arch(spec.arch), cutlass=cutlass, **asked).kind != "illegal"
+
+
+@contextlib.contextmanager
+def kept(cache: Path | None) -> Iterator[Path]:
+    """Where answers are kept until the file is written: in ``cache``, from which a run that was stopped goes on."""
+    if cache is not None:
+        yield cache
+        return
+    with tempfile.TemporaryDirectory() as empty:
+        yield Path(empty)
+
+
+def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path | None) -> None:
     version = toolchain.cutlass.version
     facts = {
         "made_by": "python tests/data/record_compiler_truth.py",
@@ -134,10 +152,14 @@ def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path) -> None:
                 flush=True,
             )
 
-    with tempfile.TemporaryDirectory() as empty:
-        # Apart, because refusals are asked again and again until none is left in a file: they need smaller files.
-        answers = ask_all(inside, toolchain, cache_dir=Path(empty), jobs=jobs, progress=progress)
-        answers |= ask_all(outside, toolchain, cache_dir=Path(empty), jobs=jobs, progress=progress)
+    with kept(cache) as cache_dir:
+        # What is likely to be refused goes apart, in small files: a file is asked again until nothing of it is refused.
+        likely = [each for each in inside if not expected(each, version)]
+        answers = ask_all([e for e in inside if e not in set(likely)], toolchain, cache_dir=cache_dir, jobs=jobs,
+                          progress=progress)  # fmt: skip
+        for at in range(0, len(rest := [*likely, *outside]), 32 * jobs):
+            answers |= ask_all(rest[at : at + 32 * jobs], toolchain, cache_dir=cache_dir, jobs=jobs, progress=progress)
+        answers = {each: answers[each] for each in [*inside, *outside]}
         rows = []
         for question, a in answers.items():
             shape = [question.spec.format, question.spec.out, question.c or "", question.epilogue]
@@ -149,10 +171,10 @@ def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path) -> None:
               f"{time.time() - began:.0f} s", flush=True)  # fmt: skip
 
 
-def record_bodies(toolchain: Found, jobs: int, out: Path) -> None:
+def record_bodies(toolchain: Found, jobs: int, out: Path, cache: Path | None) -> None:
     version, arch, began = toolchain.cutlass.version, get_arch("sm120"), time.time()
-    with tempfile.TemporaryDirectory() as empty:
-        answers = ask_bodies(bodies(arch, version), toolchain, cache_dir=Path(empty), jobs=jobs)
+    with kept(cache) as cache_dir:
+        answers = ask_bodies(bodies(arch, version), toolchain, cache_dir=cache_dir, jobs=jobs)
     rows = [
         [q.spec.format, q.spec.out, q.c or "", q.epilogue, q.spec.tactic.kernel_id, *["0"] * 5, "0x0", error]
         for q, error in answers.items()
@@ -170,15 +192,16 @@ def main() -> None:
     parser.add_argument("--arch", choices=("sm120", "sm90", "bodies"), action="append")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--cache", type=Path, help="directory to keep answers in, and to go on from")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for arch in options.arch or ("sm120", "bodies", "sm90"):
         for version in options.cutlass or ("4.5.0", "4.2.0"):
             toolchain = Found(cutlass_of(version), find_compiler())
             if arch == "bodies":
-                record_bodies(toolchain, options.jobs, options.out)
+                record_bodies(toolchain, options.jobs, options.out, options.cache)
             else:
-                record(get_arch(arch), toolchain, options.jobs, options.out)
+                record(get_arch(arch), toolchain, options.jobs, options.out, options.cache)
 
 
 if __name__ == "__main__":

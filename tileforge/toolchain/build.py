@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tileforge import paths
+from tileforge.arch import get_arch
 from tileforge.errors import BuildError, InputError, ToolchainError
 from tileforge.toolchain.cache import KernelCache, file_facts, key_inputs, key_of, write_meta
 from tileforge.toolchain.compiler import Compiler, find_compiler
 from tileforge.toolchain.cutlass import Cutlass, find_cutlass
 from tileforge.toolchain.diagnose import first_error, is_machine_failure
 from tileforge.toolchain.kernel import Failure, Kernel
+from tileforge.toolchain.lean import lean_digest, write_lean
 from tileforge.toolchain.machine import default_jobs
 from tileforge.toolchain.process import Ran, run_group
 from tileforge.toolchain.spec import KernelSpec, compile_flags, kernel_command, sources_digest
@@ -121,6 +123,7 @@ class Builder:
             compiler=f"nvcc {self.compiler.build}",
             flags=compile_flags(spec),
             cutlass_version=self.cutlass.version,
+            lean=lean_digest(self.kernels_dir),
         )
 
     def lookup(self, spec: KernelSpec) -> Kernel | None:
@@ -232,7 +235,7 @@ class Builder:
         try:
             entry, log = work / "entry", work / "log.txt"
             entry.mkdir()
-            ran = self._compile(spec, entry / "kernel.so", log, stop)
+            ran, lean = self._compile(spec, entry / "kernel.so", log, stop)
             text = log.read_text(encoding="utf-8", errors="replace")
             info, failure, message = self._judge(spec, ran, entry / "kernel.so", text)
             message = f"{spec.tactic.kernel_id}: {message}" if failure else ""
@@ -246,7 +249,7 @@ class Builder:
                 (entry / "kernel.so").unlink(missing_ok=True)
                 (entry / "log.txt").write_text(text[-_LOG_KEPT:], encoding="utf-8")
             else:
-                meta |= {"info": info, **gemm_usage(text), **file_facts(entry / "kernel.so")}
+                meta |= {"info": info, "lean": lean, **gemm_usage(text), **file_facts(entry / "kernel.so")}
             write_meta(entry, meta)
             stored = self.cache.commit(entry, key_of(meta["inputs"]))
             if isinstance(stored, Kernel):
@@ -257,9 +260,22 @@ class Builder:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _compile(self, spec: KernelSpec, output: Path, log: Path, stop: threading.Event) -> Ran:
+    def _compile(self, spec: KernelSpec, output: Path, log: Path, stop: threading.Event) -> tuple[Ran, bool]:
+        """Compiles with the headers that are quick to read; what fails is tried, and judged, with the original ones.
+
+        Returns the run that counts, and whether it was with the quick ones (lean.py).
+        """
         assert self.cutlass is not None and self.compiler is not None
-        command = kernel_command(spec, self.cutlass.include, self.kernels_dir, output)
+        lean = log.parent / "lean"
+        if write_lean(self.cutlass.include, lean, self.kernels_dir, get_arch(spec.arch).kernels):
+            ran = self._run(spec, output, log, stop, lean)
+            if not ran.returncode or is_machine_failure(log.read_text(encoding="utf-8", errors="replace")):
+                return ran, True
+        return self._run(spec, output, log, stop), False
+
+    def _run(self, spec: KernelSpec, output: Path, log: Path, stop: threading.Event, lean: Path | None = None) -> Ran:
+        assert self.cutlass is not None and self.compiler is not None
+        command = kernel_command(spec, self.cutlass.include, self.kernels_dir, output, lean)
         try:
             ran = run_group(
                 self.compiler.command(command),

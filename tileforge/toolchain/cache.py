@@ -33,7 +33,7 @@ _STALE_S = 24 * 3600.0
 
 
 def key_inputs(
-    spec: KernelSpec, *, headers: str, sources: str, compiler: str, flags: list[str], cutlass_version: str
+    spec: KernelSpec, *, headers: str, sources: str, compiler: str, flags: list[str], cutlass_version: str, lean: str
 ) -> dict[str, Any]:
     """What a key is the hash of, kept in ``meta.json`` so that a key can be checked anywhere."""
     return {
@@ -43,6 +43,7 @@ def key_inputs(
         "compiler": compiler,
         "flags": flags,
         "cutlass_version": cutlass_version,
+        "lean": lean,
         "spec": spec.as_dict(),
     }
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -38,6 +39,8 @@ __all__ = ["Found", "OracleAnswer", "Question", "Toolchain", "ask", "ask_all", "
 BATCH = 128
 #: Kernel bodies to a file: 20 s each, about 3 GB at once.
 BODIES = 4
+#: Seconds between two writes of the cache.
+_KEEP_S = 10.0
 _ANSWER = re.compile(r"tf_oracle_(\d+)\[(\d+)\] = \{([^}]*)\}")
 _LINE = re.compile(r"at line (\d+) of \"?[^\"]*question\.cu|question\.cu\((\d+)\)")
 _FIELDS = 14
@@ -134,11 +137,21 @@ def _ask(
         extra = ("-DTF_ORACLE_FINALIZE", f"-I{find_extensions()}") if finalize else ()
         cache = AnswerCache(cutlass, compiler, arch, cache_dir, (kind.macro, *extra[:1]))
         answers.update(cache.read(mine))
-        asker = kind(cutlass, compiler, extra, timeout_s, progress)
-        fresh = asker.ask_all([each for each in mine if each not in answers], jobs or usable_cores())
-        if fresh:
-            cache.write(fresh)
-        answers.update(fresh)
+        asker = kind(cutlass, compiler, extra, timeout_s)
+        unkept: dict[Question, OracleAnswer] = {}
+        written = time.monotonic()
+        try:
+            for part in asker.ask_all([each for each in mine if each not in answers], jobs or usable_cores()):
+                unkept.update(part)
+                answers.update(part)
+                if progress is not None:
+                    progress(len(part))
+                if time.monotonic() - written > _KEEP_S:
+                    cache.write(unkept)
+                    unkept, written = {}, time.monotonic()
+        finally:  # what was answered before an interruption stays
+            if unkept:
+                cache.write(unkept)
     return {each: answers[each] for each in wanted}
 
 
@@ -150,27 +163,25 @@ class _Types:
     compiler: Compiler
     extra: tuple[str, ...]
     timeout_s: float
-    progress: Callable[[int], None] | None
 
     macro: ClassVar[str] = "TF_ORACLE"
     batch: ClassVar[int] = BATCH
     mode: ClassVar[tuple[str, ...]] = ("-ptx",)
 
-    def ask_all(self, questions: Sequence[Question], jobs: int) -> dict[Question, OracleAnswer]:
+    def ask_all(self, questions: Sequence[Question], jobs: int) -> Iterator[dict[Question, OracleAnswer]]:
+        """The answers, file by file."""
         if not questions:
-            return {}
+            return
         # Few questions are still spread over the cores; runs of neighbours share types.
         size = min(self.batch, max(-(-len(questions) // jobs), 8))
-        batches = [questions[first : first + size] for first in range(0, len(questions), size)]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            parts = list(pool.map(self._batch, batches))
-        return {question: answer for part in parts for question, answer in part.items()}
-
-    def _batch(self, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
-        answers = self._file(questions)
-        if self.progress is not None:
-            self.progress(len(answers))
-        return answers
+            files = [pool.submit(self._file, questions[at : at + size]) for at in range(0, len(questions), size)]
+            try:
+                for file in as_completed(files):
+                    yield file.result()
+            finally:
+                for file in files:
+                    file.cancel()
 
     def _file(self, questions: Sequence[Question]) -> dict[Question, OracleAnswer]:
         """One file; what it refuses is named by the compiler, else found by halving."""
@@ -195,7 +206,7 @@ class _Types:
             command = self.compiler.command(
                 [
                     *self.extra,
-                    *(flag for flag in language_flags() if flag != "-O3"),
+                    *(flag for flag in language_flags() if not flag.startswith("-O")),
                     f"-DTF_SM={sm}",
                     f"-arch=sm_{sm}a",
                     *self.mode,

@@ -104,8 +104,11 @@ class KernelSpec:
 
 
 def language_flags() -> list[str]:
-    """How all CUDA code of this project is read, by the builder and by the oracle alike."""
-    return ["-std=c++17", "-O3", "--expt-relaxed-constexpr", "-DNDEBUG"]
+    """How all CUDA code of this project is read, by the builder and by the oracle alike.
+
+    ``-O1`` is for host code, which prepares a launch; device code is optimised by ptxas's own level, 3.
+    """
+    return ["-std=c++17", "-O1", "--expt-relaxed-constexpr", "-DNDEBUG"]
 
 
 def library_flags() -> list[str]:
@@ -126,11 +129,15 @@ def report_flags() -> list[str]:
     return ["-Xptxas=-v"]
 
 
-def kernel_command(spec: KernelSpec, include: Path, kernels: Path, output: Path) -> list[str]:
-    """Arguments of nvcc (without nvcc itself and the compiler's own flags) that compile ``spec`` to ``output``."""
+def kernel_command(spec: KernelSpec, include: Path, kernels: Path, output: Path, lean: Path | None = None) -> list[str]:
+    """Arguments of nvcc (without nvcc itself and the compiler's own flags) that compile ``spec`` to ``output``.
+
+    ``lean``: a directory of headers that go before those of ``include`` (lean.py).
+    """
     return [
         *compile_flags(spec),
         *report_flags(),
+        *([f"-I{lean}"] if lean else []),
         f"-I{include}",
         f"-I{kernels}",
         *(["-Xlinker", f"--version-script={kernels / _EXPORTS}"] if (kernels / _EXPORTS).is_file() else []),
