@@ -42,10 +42,10 @@ def test_the_menu_of_fields_is_covered() -> None:
     legal = space.prune(problem(), get_arch("sm120")).legal
     assert {t.tile[0] for t in legal} == {128, 256}
     assert {t.tile[1] for t in legal} == {32, 64, 128, 256}
-    assert {t.tile[2] for t in legal} == {128, 256}
+    assert {t.tile[2] for t in legal} == {64, 128, 256}
     assert {t.schedule for t in legal} == {"cooperative", "pingpong"}
     assert {t.swap_ab for t in legal} == {False, True}
-    assert {t.stages for t in legal} == {None, 2, 3, 4, 5, 6}
+    assert {t.stages for t in legal} == {None, 2, 3, 4, 5, 6, 7, 8}
     assert {t.cluster for t in space.prune(problem("bf16"), get_arch("sm90")).legal} == {(1, 1), (2, 1), (1, 2)}
 
 

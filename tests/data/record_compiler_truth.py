@@ -6,8 +6,8 @@ For each CUTLASS version and SM one file in ``compiler_truth/``: every tactic th
 with the first stage count that no longer fits, for every output type and epilogue; and seeded samples of what lies
 outside: a C operand of another type than the output, tiles, clusters, stages and epilogue tiles that no menu has.
 Then, asked with bodies (``oracle.ask_bodies``), what only a kernel's body asserts. Needs nvcc, the CUTLASS of each
-version and FlashInfer's epilogue headers (``tileforge toolchain fetch-headers``); about 5,000 CPU-seconds for types
-and 6,000 for bodies. Rows hold no opinion of ours: the tests compare.
+version and FlashInfer's epilogue headers (``tileforge toolchain fetch-headers``); about 6,000 CPU-seconds in all.
+Rows hold no opinion of ours: the tests compare.
 """
 
 from __future__ import annotations
@@ -60,6 +60,16 @@ def whole_space(arch: ArchSpec, cutlass: str) -> Iterator[Question]:
         yield from (Question(KernelSpec(arch.name, form, out, each), c, epilogue) for each in over)
 
 
+def inside(arch: ArchSpec, cutlass: str, every: int = 1) -> list[Question]:
+    """What is asked of the space: all that the rules keep or find over; of what they refuse, bf16 and plain.
+
+    A refusal costs 1.5 CPU-seconds, ten times an answer, and does not depend on the output or on C, but for the number
+    of stages and the epilogue tile, of which the sample has some. ``every``: one in so many only.
+    """
+    whole = list(dict.fromkeys(whole_space(arch, cutlass)))[::every]
+    return [e for e in whole if expected(e, cutlass) or (e.spec.out, e.c, e.epilogue) == ("bf16", None, "plain")]
+
+
 def fields(tactic: Tactic) -> dict[str, object]:
     return {name: getattr(tactic, name) for name in Tactic.__dataclass_fields__}
 
@@ -95,13 +105,11 @@ def sample(arch: ArchSpec, cutlass: str, amount: int) -> Iterator[Question]:
 
 
 def bodies(arch: ArchSpec, cutlass: str) -> Iterator[Question]:
-    """What store() asserts depends on schedule, epilogue tile, output, C and on which way D runs; some tiles of each."""
-    own = [None, (64, 16), (64, 32), (64, 64), (128, 32), (32, 32), (32, 16), (128, 16), (64, 8), (32, 64)]
-    other = (256, 128, 128) if cutlass == "4.2.0" else (256, 64, 128)
-    kinds = [((128, 128, 128), swap, *types) for swap in (False, True) for types in (("bf16", None), ("fp32", None))]
-    kinds += [((128, 128, 128), False, "bf16", "fp32"), (other, False, "bf16", None)]
-    for (tile, swap, out, c), schedule, epilogue_tile in itertools.product(kinds, ("cooperative", "pingpong"), own):
-        tactic = Tactic(tile, (1, 1), schedule, None, epilogue_tile, swap)
+    """What store() asserts is about the schedule and the epilogue tile; twice, with another output, C and order."""
+    own = [None, (64, 16), (64, 64), (128, 32), (32, 32), (32, 16), (64, 8)]
+    kinds = [(False, "bf16", None)] if cutlass == "4.2.0" else [(False, "bf16", None), (True, "fp32", "bf16")]
+    for (swap, out, c), schedule, epilogue_tile in itertools.product(kinds, ("cooperative", "pingpong"), own):
+        tactic = Tactic((128, 128, 128), (1, 1), schedule, None, epilogue_tile, swap)
         yield Question(KernelSpec(arch.name, "nvfp4", out, tactic), c)
 
 
@@ -129,7 +137,7 @@ def kept(cache: Path | None) -> Iterator[Path]:
         yield Path(empty)
 
 
-def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path | None) -> None:
+def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path | None, every: int, amount: int) -> None:
     version = toolchain.cutlass.version
     facts = {
         "made_by": "python tests/data/record_compiler_truth.py",
@@ -139,8 +147,8 @@ def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path |
         "headers": toolchain.cutlass.digest,
         "arch": arch.name,
     }
-    inside = list(dict.fromkeys(whole_space(arch, version)))
-    outside = sorted(set(sample(arch, version, 800 if arch.sm == 90 else 1200)) - set(inside), key=lambda each: each.id)
+    asked = inside(arch, version, every)
+    outside = sorted(set(sample(arch, version, amount)) - set(asked), key=lambda each: each.id)
     began, done = time.time(), 0
 
     def progress(count: int) -> None:
@@ -148,25 +156,26 @@ def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path |
         done += count
         if sys.stderr.isatty() or done % 2048 < count:
             print(
-                f"{version} {arch.name}: {done} of {len(inside) + len(outside)}, {time.time() - began:.0f} s",
+                f"{version} {arch.name}: {done} of {len(asked) + len(outside)}, {time.time() - began:.0f} s",
                 flush=True,
             )
 
     with kept(cache) as cache_dir:
         # What is likely to be refused goes apart, in small files: a file is asked again until nothing of it is refused.
-        likely = [each for each in inside if not expected(each, version)]
-        answers = ask_all([e for e in inside if e not in set(likely)], toolchain, cache_dir=cache_dir, jobs=jobs,
+        likely = [each for each in asked if not expected(each, version)]
+        refused = set(likely)
+        answers = ask_all([e for e in asked if e not in refused], toolchain, cache_dir=cache_dir, jobs=jobs,
                           progress=progress)  # fmt: skip
         for at in range(0, len(rest := [*likely, *outside]), 32 * jobs):
             answers |= ask_all(rest[at : at + 32 * jobs], toolchain, cache_dir=cache_dir, jobs=jobs, progress=progress)
-        answers = {each: answers[each] for each in [*inside, *outside]}
+        answers = {each: answers[each] for each in [*asked, *outside]}
         rows = []
         for question, a in answers.items():
             shape = [question.spec.format, question.spec.out, question.c or "", question.epilogue]
             said = [a.stages, a.smem_bytes, a.mainloop_bytes, a.epilogue_bytes, a.threads]
             tile = "x".join(map(str, a.epilogue_tile))
             rows.append([*shape, question.spec.tactic.kernel_id, *map(str, said), tile, a.error])
-        write(out / f"{version}_{arch.name}.tsv.gz", {**facts, "inside": str(len(inside))}, rows)
+        write(out / f"{version}_{arch.name}.tsv.gz", {**facts, "inside": str(len(asked)), "every": str(every)}, rows)
         print(f"{version} {arch.name}: {len(rows)} asked, {sum(not a.ok for a in answers.values())} refused, "
               f"{time.time() - began:.0f} s", flush=True)  # fmt: skip
 
@@ -193,6 +202,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--cache", type=Path, help="directory to keep answers in, and to go on from")
+    parser.add_argument("--every", type=int, default=1, help="one in so many of the space only")
+    parser.add_argument("--sample", type=int, default=400, help="how many from outside the space")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for arch in options.arch or ("sm120", "bodies", "sm90"):
@@ -201,7 +212,9 @@ def main() -> None:
             if arch == "bodies":
                 record_bodies(toolchain, options.jobs, options.out, options.cache)
             else:
-                record(get_arch(arch), toolchain, options.jobs, options.out, options.cache)
+                record(
+                    get_arch(arch), toolchain, options.jobs, options.out, options.cache, options.every, options.sample
+                )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,18 @@
 
 from tileforge.space.enumerate import enumerate_tactics, runtime_variants
 from tileforge.space.menu import menu
+from tileforge.space.nearest import Near, nearest
 from tileforge.space.prune import Pruned, prune
+from tileforge.space.waterfall import Step, waterfall
 
-__all__ = ["Pruned", "enumerate_tactics", "menu", "prune", "runtime_variants"]
+__all__ = [
+    "Near",
+    "Pruned",
+    "Step",
+    "enumerate_tactics",
+    "menu",
+    "nearest",
+    "prune",
+    "runtime_variants",
+    "waterfall",
+]
