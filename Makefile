@@ -46,11 +46,11 @@ endif
 GPU := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help tune test lint test-gpu test-flashinfer headers wheel clean distclean
+.PHONY: help tune test lint oracle-check test-gpu test-flashinfer headers wheel clean distclean
 
 help:
 	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile
-	@echo "  make lint | test-gpu | test-flashinfer (2.6 GB) | wheel | clean (build products) | distclean (environments too)"
+	@echo "  make lint | oracle-check | test-gpu | test-flashinfer (2.6 GB) | wheel | clean (build products) | distclean (environments too)"
 
 tune: headers $(if $(GPU),$(VENV)/.torch)
 	TILEFORGE_DB=$(DB) $(VENV)/bin/tileforge tune --model $(MODEL) $(TUNE_ARGS)
@@ -62,6 +62,10 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# The confusion table of tests/data/compiler_truth, and 24 tactics of each version that the compiler is asked about now.
+oracle-check: headers
+	$(VENV)/bin/python tests/confusion.py --fresh 24
 
 test-gpu: $(VENV)/.dev $(VENV)/.torch headers
 	$(VENV)/bin/python -m pytest -m gpu $(PYTEST_ARGS)
