@@ -30,6 +30,8 @@ from tileforge.toolchain.oracle import Found, Question, ask_all
 
 TRUTH = Path(__file__).parent / "data" / "compiler_truth"
 VERSIONS = ("4.2.0", "4.5.0")
+#: Rules that only a kernel's body asserts.
+BODY_RULES = {"sm120": ("epilogue_tile",), "sm90": ("tile_m", "tile_n", "epilogue_tile")}
 
 
 class Row(NamedTuple):
@@ -67,14 +69,26 @@ def table(cutlass: str, arch: str) -> tuple[dict[str, str], list[Row]]:
     return head, rows
 
 
+def body(row: Row) -> tuple[object, ...]:
+    """What a body's assertions look at; output wider than 16 bits is stored another way."""
+    if row.arch == "sm90":
+        short = row.tactic.tile[0] < 128 and row.tactic.schedule == "cooperative"
+        return (
+            "short" if short else row.tactic.schedule,
+            row.tactic.tile[1] % 16 == 0 or short,
+            row.out == "fp32" and not short,
+        )
+    return row.tactic.schedule, row.tactic.epilogue_tile, row.out == "fp32"
+
+
 @cache
-def bodies(cutlass: str) -> dict[tuple[str, tuple[int, int] | None], bool]:
-    """Schedule and epilogue tile to whether the kernel's body holds: what the types do not show."""
-    found: dict[tuple[str, tuple[int, int] | None], set[bool]] = {}
-    for row in table(cutlass, "sm120_bodies")[1]:
-        found.setdefault((row.tactic.schedule, row.tactic.epilogue_tile), set()).add(not row.error)
+def bodies(cutlass: str, arch: str) -> dict[tuple[object, ...], bool]:
+    """Whether the kernel's body holds: what the types do not show."""
+    found: dict[tuple[object, ...], set[bool]] = {}
+    for row in table(cutlass, f"{arch}_bodies")[1]:
+        found.setdefault(body(row), set()).add(not row.error)
     mixed = [key for key, holds in found.items() if len(holds) > 1]
-    assert not mixed, f"bodies that hold for one output or operand order and not for another: {mixed}"
+    assert not mixed, f"bodies that hold for one operand order and not for another: {mixed}"
     return {key: holds == {True} for key, holds in found.items()}
 
 
@@ -82,7 +96,7 @@ def said(row: Row) -> str:
     """``fits``, ``over`` or ``refused``: the compiler's side. No rule of ours takes part, only the SM's limit."""
     if row.error:
         return "refused"
-    if row.arch == "sm120" and bodies(row.cutlass).get((row.tactic.schedule, row.tactic.epilogue_tile)) is False:
+    if bodies(row.cutlass, row.arch).get(body(row)) is False:
         return "refused"
     return "over" if row.figures[1] > get_arch(row.arch).smem_per_block else "fits"
 
@@ -102,9 +116,8 @@ class Confusion:
         arch = get_arch(row.arch)
         verdict = legality.check(row.tactic, arch=arch, **row.asked)
         theirs = said(row)
-        key = (row.tactic.schedule, row.tactic.epilogue_tile)
-        of_the_body = verdict.reason == "epilogue_tile" and row.arch == "sm120"
-        if theirs != "refused" and of_the_body and key not in bodies(row.cutlass):
+        of_the_body = verdict.reason in BODY_RULES[row.arch]
+        if theirs != "refused" and of_the_body and body(row) not in bodies(row.cutlass, row.arch):
             self.unjudged += 1
             return
         self.counts[theirs, verdict.kind] += 1

@@ -28,7 +28,8 @@ from tileforge import legality, smem, space
 from tileforge.arch import ArchSpec, get_arch
 from tileforge.tactic import Tactic
 from tileforge.toolchain import KernelSpec, cutlass_of, find_compiler
-from tileforge.toolchain.oracle import Found, Question, ask_all, ask_bodies
+from tileforge.toolchain.oracle import Found, OracleAnswer, Question, ask_all, ask_bodies
+from tileforge.toolchain.oracle_cache import AnswerCache
 
 HERE = Path(__file__).parent / "compiler_truth"
 COLUMNS = ["format", "out", "c", "epilogue", "tactic", "stages", "smem_bytes", "mainloop_bytes", "epilogue_bytes"]
@@ -105,7 +106,14 @@ def sample(arch: ArchSpec, cutlass: str, amount: int) -> Iterator[Question]:
 
 
 def bodies(arch: ArchSpec, cutlass: str) -> Iterator[Question]:
-    """What store() asserts is about the schedule and the epilogue tile; twice, with another output, C and order."""
+    """SM120: what store() asserts of schedule and epilogue tile, twice, with another output, C and order for 4.5.0.
+
+    SM90: cooperative with 64 rows, and N tiles that are not multiples of 16.
+    """
+    if arch.sm == 90:
+        for text in ("64x64x64_coop", "128x24x64_coop", "64x24x64_pp"):
+            yield Question(KernelSpec(arch.name, "bf16", "bf16", Tactic.parse(text)))
+        return
     own = [None, (64, 16), (64, 64), (128, 32), (32, 32), (32, 16), (64, 8)]
     kinds = [(False, "bf16", None)] if cutlass == "4.2.0" else [(False, "bf16", None), (True, "fp32", "bf16")]
     for (swap, out, c), schedule, epilogue_tile in itertools.product(kinds, ("cooperative", "pingpong"), own):
@@ -125,6 +133,22 @@ def expected(question: Question, cutlass: str) -> bool:
     spec = question.spec
     asked = {"format": spec.format, "out": spec.out, "epilogue": question.epilogue, "c": question.c}
     return legality.check(spec.tactic, arch=get_arch(spec.arch), cutlass=cutlass, **asked).kind != "illegal"
+
+
+def beyond(
+    answers: dict[Question, OracleAnswer], cache: Path | None, arch: ArchSpec, toolchain: Found
+) -> dict[Question, OracleAnswer]:
+    """What ``--cache`` holds of earlier, wider runs is written as well, at the end."""
+    found: dict[Question, OracleAnswer] = {}
+    for finalize in ((), ("-DTF_ORACLE_FINALIZE",)) if cache is not None else ():
+        file = AnswerCache(toolchain.cutlass, toolchain.compiler, arch.name, cache, ("TF_ORACLE", *finalize)).path
+        for name, fields in json.loads(file.read_text()).items() if file.exists() else ():
+            spec, *more = name.split("+")
+            c = next((part[2:] for part in more if part.startswith("c_")), None)
+            question = Question(KernelSpec.parse(spec), c, "finalize" if finalize else "plain")
+            if question not in answers:
+                found[question] = OracleAnswer.from_dict(fields)
+    return dict(sorted(found.items(), key=lambda item: item[0].id))
 
 
 @contextlib.contextmanager
@@ -168,7 +192,7 @@ def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path |
                           progress=progress)  # fmt: skip
         for at in range(0, len(rest := [*likely, *outside]), 32 * jobs):
             answers |= ask_all(rest[at : at + 32 * jobs], toolchain, cache_dir=cache_dir, jobs=jobs, progress=progress)
-        answers = {each: answers[each] for each in [*asked, *outside]}
+        answers = {each: answers[each] for each in [*asked, *outside]} | beyond(answers, cache, arch, toolchain)
         rows = []
         for question, a in answers.items():
             shape = [question.spec.format, question.spec.out, question.c or "", question.epilogue]
@@ -180,8 +204,8 @@ def record(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path |
               f"{time.time() - began:.0f} s", flush=True)  # fmt: skip
 
 
-def record_bodies(toolchain: Found, jobs: int, out: Path, cache: Path | None) -> None:
-    version, arch, began = toolchain.cutlass.version, get_arch("sm120"), time.time()
+def record_bodies(arch: ArchSpec, toolchain: Found, jobs: int, out: Path, cache: Path | None) -> None:
+    version, began = toolchain.cutlass.version, time.time()
     with kept(cache) as cache_dir:
         answers = ask_bodies(bodies(arch, version), toolchain, cache_dir=cache_dir, jobs=jobs)
     rows = [
@@ -190,8 +214,8 @@ def record_bodies(toolchain: Found, jobs: int, out: Path, cache: Path | None) ->
     ]
     facts = {"made_by": "python tests/data/record_compiler_truth.py", "date": time.strftime("%Y-%m-%d")}
     facts |= {"compiler": f"nvcc {toolchain.compiler.build}", "cutlass": version, "headers": toolchain.cutlass.digest}
-    write(out / f"{version}_sm120_bodies.tsv.gz", {**facts, "arch": "sm120"}, rows)
-    print(f"{version} bodies: {len(rows)} asked, {sum(map(bool, answers.values()))} refused, "
+    write(out / f"{version}_{arch.name}_bodies.tsv.gz", {**facts, "arch": arch.name}, rows)
+    print(f"{version} {arch.name} bodies: {len(rows)} asked, {sum(map(bool, answers.values()))} refused, "
           f"{time.time() - began:.0f} s", flush=True)  # fmt: skip
 
 
@@ -210,7 +234,8 @@ def main() -> None:
         for version in options.cutlass or ("4.5.0", "4.2.0"):
             toolchain = Found(cutlass_of(version), find_compiler())
             if arch == "bodies":
-                record_bodies(toolchain, options.jobs, options.out, options.cache)
+                for each in ("sm120", "sm90"):
+                    record_bodies(get_arch(each), toolchain, options.jobs, options.out, options.cache)
             else:
                 record(
                     get_arch(arch), toolchain, options.jobs, options.out, options.cache, options.every, options.sample

@@ -23,13 +23,17 @@ AUTO_EPILOGUE = (64, 32)
 #: What the builder of 4.5.0 sets aside beside the epilogue: scheduler barriers, two tensor maps, three barrier pairs.
 #: 4.2.0 sets nothing aside.
 RESERVE = {"4.2.0": 0, "4.5.0": BARRIER_PAIR * SCHEDULER_STAGES + 2 * TENSOR_MAP + 3 * BARRIER_PAIR}
-#: What the builder counts for the barriers of one stage.
-STAGE_BARRIERS = 128
+#: What the builder counts for the barriers of one stage: 4.5.0 rounds them up to 128 B
+#: (``sm100_compute_stage_count_or_override_blockscaled`` in sm100_blockscaled_umma_builder.inl).
+STAGE_BARRIERS = {"4.2.0": BARRIER_PAIR, "4.5.0": 128}
 
 
-def _store_tile(shape: Shape) -> tuple[int, int]:
-    """Rows and columns that all warps of a tile store at once: 4x2 warps of 16x8 cooperative, 2x2 pingpong."""
-    return (64, 16) if shape.schedule == "cooperative" else (32, 16)
+def _store_tile(shape: Shape, context: Context) -> tuple[int, int]:
+    """Rows and columns that all warps of a tile store at once: 4x2 warps of 16x8 cooperative, 2x2 pingpong.
+
+    16-bit outputs leave through stmatrix, which takes two of the 8 columns together.
+    """
+    return (64 if shape.schedule == "cooperative" else 32), (16 if context.out_bits == 16 else 8)
 
 
 def _cluster(shape: Shape, _: Context) -> str:
@@ -81,7 +85,7 @@ def _tile_n(shape: Shape, context: Context) -> str:
 def _epilogue_tile(shape: Shape, context: Context) -> str:
     m, n = shape.epilogue_tile or AUTO_EPILOGUE
     tile_m, tile_n, _ = shape.tile
-    store_m, store_n = _store_tile(shape)
+    store_m, store_n = _store_tile(shape, context)
     if tile_m % m or tile_n % n:
         return f"epilogue tile {m}x{n} does not divide the tile {tile_m}x{tile_n}"
     if m % store_m:
@@ -116,13 +120,15 @@ def _buffers(
     return Buffers.of((c, d), stages)
 
 
-def storage(shape: Shape, context: Context) -> Storage:
-    m, n, k = shape.tile
+@lru_cache(maxsize=4096)
+def _parts(tile: tuple[int, int, int], swap_ab: bool, context: Context) -> tuple[tuple[tuple[str, int, int], ...], int]:
+    """The mainloop's tiles, (name, bytes a stage, alignment), and what the builder counts for one stage."""
+    m, n, k = tile
     form = context.form
     vector = form.scale_vector or 1
     columns = n // SCALE_ROWS * SCALE_ROWS if context.cutlass == "4.2.0" else max(n, SCALE_ROWS)
     bits_a, bits_b = form.smem_a_bits, form.smem_b_bits
-    if shape.swap_ab:
+    if swap_ab:
         bits_a, bits_b = bits_b, bits_a
     parts = (
         ("A tiles", m * k * bits_a // 8, 1024),
@@ -130,8 +136,12 @@ def storage(shape: Shape, context: Context) -> Storage:
         ("A scales", m * k // vector, 16),
         ("B scales", columns * k // vector, 16),
     )
-    epilogue = _buffers(m, n, shape.epilogue_tile, shape.swap_ab, context)
-    stage_bytes = sum([size for _, size, _ in parts]) + STAGE_BARRIERS
+    return parts, sum([size for _, size, _ in parts]) + STAGE_BARRIERS[context.cutlass]
+
+
+def storage(shape: Shape, context: Context) -> Storage:
+    parts, stage_bytes = _parts(shape.tile, shape.swap_ab, context)
+    epilogue = _buffers(shape.tile[0], shape.tile[1], shape.epilogue_tile, shape.swap_ab, context)
     room = SMEM_PER_BLOCK - RESERVE[context.cutlass] - epilogue.storage
     return Storage(
         parts=parts,
