@@ -147,12 +147,12 @@ def fresh(version: str, amount: int, seed: int) -> Iterator[Row]:
     """Asks the compiler now: the space of every output and epilogue, and one in four from outside it."""
     toolchain = Found(cutlass_of(version), find_compiler())
     pick, arch = random.Random(seed), get_arch("sm120")
-    questions = []
-    for number in range(amount):
+    questions: dict[Question, None] = {}
+    while len(questions) < amount:
         form, out = pick.choice(arch.formats), pick.choice(("bf16", "fp16", "fp32"))
         epilogue = pick.choice(("plain", "plain", "finalize"))
         c = pick.choice((None, "bf16", "fp16", "fp32")) if epilogue == "plain" else None
-        if number % 4:
+        if len(questions) % 4:
             listed = space.enumerate_tactics(arch, form, version, out=out, epilogue=epilogue, c=c)
             tactic = pick.choice(list(listed))
         else:
@@ -162,7 +162,7 @@ def fresh(version: str, amount: int, seed: int) -> Iterator[Row]:
                 pick.choice((64, 128, 256, 512)),
             )
             tactic = Tactic(tile, (1, 1), pick.choice(("cooperative", "pingpong")), pick.choice((None, 2, 3, 5)))
-        questions.append(Question(KernelSpec("sm120", form, out, tactic), c, epilogue))
+        questions[Question(KernelSpec("sm120", form, out, tactic), c, epilogue)] = None
     for question, a in ask_all(questions, toolchain).items():
         spec, tile_of = question.spec, "x".join(map(str, a.epilogue_tile))
         figures = (a.stages, a.smem_bytes, a.mainloop_bytes, a.epilogue_bytes, a.threads, tile_of)
