@@ -30,6 +30,45 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")(function)
 
 
+def epilogue_options(function: F) -> F:
+    """``--epilogue`` and ``--c``: what the epilogue does beside scaling by alpha."""
+    for option in (
+        click.option(
+            "--c", metavar="TYPE", callback=_none, help="Type of a C operand: bf16, fp16, fp32. Default: none."
+        ),
+        click.option(
+            "--epilogue",
+            default="plain",
+            show_default=True,
+            help="plain, or finalize (FlashInfer's fused MoE finalize).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _none(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    return None if value == "none" else value
+
+
+def tactic_options(function: F) -> F:
+    """``--format``, ``--out``, ``--epilogue``, ``--c``: what a tactic is asked for, where there is no problem."""
+    for option in (
+        epilogue_options,
+        click.option("--out", default="bf16", show_default=True, help="Output type: bf16, fp16, fp32."),
+        click.option(
+            "--format",
+            "format_",
+            metavar="FORMAT",
+            default="nvfp4",
+            show_default=True,
+            help="nvfp4, mxfp4, mxfp8_mxfp4 (SM120), bf16, fp8 (SM90).",
+        ),  # fmt: skip
+    ):
+        function = option(function)
+    return function
+
+
 def arch_options(function: F) -> F:
     """``--gpu`` or ``--arch``, ``--cutlass``: which limits and which CUTLASS the rules speak of."""
     for option in (

@@ -3,7 +3,7 @@
 from tileforge.space.enumerate import enumerate_tactics, runtime_variants
 from tileforge.space.menu import menu
 from tileforge.space.nearest import Near, nearest
-from tileforge.space.prune import Pruned, prune
+from tileforge.space.prune import Pruned, judge, nothing_left, prune, words
 from tileforge.space.waterfall import Step, waterfall
 
 __all__ = [
@@ -11,9 +11,12 @@ __all__ = [
     "Pruned",
     "Step",
     "enumerate_tactics",
+    "judge",
     "menu",
     "nearest",
+    "nothing_left",
     "prune",
     "runtime_variants",
     "waterfall",
+    "words",
 ]

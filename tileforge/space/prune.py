@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from tileforge import legality, smem
 from tileforge.arch import ArchSpec
@@ -17,6 +17,11 @@ from tileforge.verdict import ILLEGAL, OVER, UNKNOWN, Verdict
 
 #: Reason codes as people read them; others are read as they are, without underscores.
 _WORDS = {"tile_m": "tile M", "tile_n": "tile N", "tile_k": "tile K", "pingpong_n": "pingpong N"}
+
+
+def words(reason: str) -> str:
+    """A reason code as people read it: ``tile M`` for ``tile_m``."""
+    return _WORDS.get(reason, reason.replace("_", " "))
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Pruned:
             if kind == OVER and self.closest:
                 parts.append(f"{total} over shared memory (closest: {self.closest[1].figures['excess_bytes']:,} B)")
                 continue
-            named = [_WORDS.get(reason, reason.replace("_", " ")) for reason in reasons]
+            named = [words(reason) for reason in reasons]
             if len(named) > 1:
                 named = [f"{name} {count}" for name, count in zip(named, reasons.values(), strict=True)]
             parts.append(f"{total} {kind} ({', '.join(named)})")
@@ -66,22 +71,36 @@ def prune(
     tactics: Iterable[Tactic] | None = None,
     *,
     epilogue: str = "plain",
+    c: str | None = None,
 ) -> Pruned:
-    """The verdicts on ``tactics`` (default: the whole space of the problem's format) for ``problem``.
-
-    Raises NoLegalTacticError when nothing is left: the message says what was dropped, why, and what came closest.
-    """
-    if tactics is None:
-        tactics = enumerate_tactics(arch, problem.format, cutlass, out=problem.out, epilogue=epilogue)
-    asked = {"format": problem.format, "out": problem.out, "cutlass": cutlass, "epilogue": epilogue}
-    verdicts = [(tactic, legality.check(tactic, arch=arch, problem=problem, **asked)) for tactic in tactics]
-    pruned = Pruned(tuple(verdicts))
+    """As :func:`judge`; raises NoLegalTacticError when nothing is left: what was dropped, why, what came closest."""
+    pruned = judge(problem, arch, cutlass, tactics, epilogue=epilogue, c=c)
     if not pruned.legal:
-        raise NoLegalTacticError(_nothing_left(pruned, problem, arch, cutlass))
+        raise NoLegalTacticError(nothing_left(pruned, problem, arch, cutlass))
     return pruned
 
 
-def _nothing_left(pruned: Pruned, problem: GroupedGemm, arch: ArchSpec, cutlass: str) -> str:
+def judge(
+    problem: GroupedGemm,
+    arch: ArchSpec,
+    cutlass: str = smem.CUTLASS,
+    tactics: Iterable[Tactic] | None = None,
+    *,
+    epilogue: str = "plain",
+    c: str | None = None,
+) -> Pruned:
+    """The verdicts on ``tactics`` (default: the whole space of the problem's format) for ``problem``."""
+    if tactics is None:
+        tactics = enumerate_tactics(arch, problem.format, cutlass, out=problem.out, epilogue=epilogue, c=c)
+    check = partial(
+        legality.check, arch=arch, format=problem.format, out=problem.out, cutlass=cutlass, epilogue=epilogue, c=c,
+        problem=problem,
+    )  # fmt: skip
+    return Pruned(tuple([(tactic, check(tactic)) for tactic in tactics]))
+
+
+def nothing_left(pruned: Pruned, problem: GroupedGemm, arch: ArchSpec, cutlass: str) -> str:
+    """The one line that says that nothing is legal, what was dropped and why, and what came closest."""
     message = f"no legal tactic for {problem} on {arch.name} with CUTLASS {cutlass}: {pruned.summary()}"
     if pruned.closest:
         tactic, verdict = pruned.closest

@@ -13,7 +13,7 @@ from tileforge.verdict import ILLEGAL, OVER, Verdict
 
 @dataclass(frozen=True)
 class Step:
-    """One reason: what it took out, what was left after it, its source, and the nearest misses."""
+    """One reason: how many tactics it took out, how many were left after it, its source, and the nearest misses."""
 
     kind: str
     reason: str
@@ -31,9 +31,12 @@ class Step:
 
 
 def waterfall(pruned: Pruned, arch: ArchSpec, misses: int = 3) -> list[Step]:
-    """The steps in the order in which a tactic meets them: the rules, the number of stages, shared memory.
+    """The reasons that took something out, in the order in which a tactic meets them: what the problem asks for, the
+    rules of the SM, the number of stages, shared memory, and last what is not known.
 
-    Near misses are the tactics that are over by the fewest bytes; of a rule, the first that it refused.
+    Near misses, at most ``misses`` of each reason: over shared memory those that are over by the fewest bytes; with
+    fewer than two stages those whose stages are the smallest; of any other rule the first that it refused, because a
+    rule is not missed by more or less.
     """
     groups: dict[tuple[str, str], list[tuple[Tactic, Verdict]]] = {}
     for tactic, verdict in pruned.verdicts:
@@ -44,11 +47,13 @@ def waterfall(pruned: Pruned, arch: ArchSpec, misses: int = 3) -> list[Step]:
     order += [each for each in groups if each not in order]
     left, steps = len(pruned.verdicts), []
     for kind, reason in order:
-        group = groups.get((kind, reason), [])
-        if not group:
-            continue
-        left -= len(group)
-        if kind == OVER:
-            group.sort(key=lambda pair: pair[1].figures["excess_bytes"])
-        steps.append(Step(kind, reason, len(group), left, group[0][1].source, tuple(group[:misses])))
+        if group := groups.get((kind, reason)):
+            left -= len(group)
+            nearest = sorted(group, key=_miss)[:misses]  # stable: where nothing is nearer, the first
+            steps.append(Step(kind, reason, len(group), left, group[0][1].source, tuple(nearest)))
     return steps
+
+
+def _miss(pair: tuple[Tactic, Verdict]) -> int:
+    figures = pair[1].figures
+    return int(figures.get("excess_bytes", figures.get("stage_bytes", 0)))
