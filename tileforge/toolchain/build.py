@@ -21,6 +21,7 @@ from tileforge.toolchain.diagnose import first_error, is_machine_failure
 from tileforge.toolchain.kernel import Failure, Kernel
 from tileforge.toolchain.lean import lean_digest, write_lean
 from tileforge.toolchain.machine import default_jobs
+from tileforge.toolchain.overlay import overlay_digest, write_overlay
 from tileforge.toolchain.process import Ran, run_group
 from tileforge.toolchain.spec import KernelSpec, compile_flags, kernel_command, sources_digest
 from tileforge.toolchain.usage import gemm_usage
@@ -102,7 +103,7 @@ class Builder:
         #: Why nothing can be built here; None when everything is there.
         self.missing = ToolchainError("; ".join(problems)) if problems else None
         self._index: tuple[int, dict[KernelSpec, list[Kernel]]] = (-1, {})
-        self._sources: dict[str, str] = {}
+        self._sources: dict[tuple[str, bool], str] = {}
 
     @property
     def cutlass_version(self) -> str | None:
@@ -119,11 +120,12 @@ class Builder:
         return key_inputs(
             spec,
             headers=self.cutlass.digest,
-            sources=self._digest(spec.arch),
+            sources=self._digest(spec),
             compiler=f"nvcc {self.compiler.build}",
             flags=compile_flags(spec),
             cutlass_version=self.cutlass.version,
             lean=lean_digest(self.kernels_dir),
+            overlay=overlay_digest() if spec.emulated else "",
         )
 
     def lookup(self, spec: KernelSpec) -> Kernel | None:
@@ -135,7 +137,7 @@ class Builder:
         if self.cutlass is not None and self.compiler is not None:
             entry = self.cache.get(key_of(self.inputs(spec)))
             return entry if isinstance(entry, Kernel) else None
-        sources = self._digest(spec.arch)
+        sources = self._digest(spec)
         found = [
             kernel
             for kernel in self._carried().get(spec, [])
@@ -239,7 +241,7 @@ class Builder:
             text = log.read_text(encoding="utf-8", errors="replace")
             info, failure, message = self._judge(spec, ran, entry / "kernel.so", text)
             message = f"{spec.tactic.kernel_id}: {message}" if failure else ""
-            if sources_digest(spec.arch, self.kernels_dir) != self._digest(spec.arch):
+            if self._read_digest(spec) != self._digest(spec):
                 raise BuildError(f"the kernel sources in {self.kernels_dir} changed during the build: run it again")
             if failure == COMPILE_FAILED and (is_machine_failure(text) or NO_ANSWER in message):
                 return BuildOutcome(spec, None, failure, message + MACHINE_HINT, ran.seconds)
@@ -266,16 +268,19 @@ class Builder:
         Returns the run that counts, and whether it was with the quick ones (lean.py).
         """
         assert self.cutlass is not None and self.compiler is not None
-        lean = log.parent / "lean"
+        lean, before = log.parent / "lean", []
+        if spec.emulated:
+            before.append(log.parent / "overlay")
+            write_overlay(self.cutlass, before[0])
         if write_lean(self.cutlass.include, lean, self.kernels_dir, get_arch(spec.arch).kernels):
-            ran = self._run(spec, output, log, stop, lean)
+            ran = self._run(spec, output, log, stop, [*before, lean])
             if not ran.returncode or is_machine_failure(log.read_text(encoding="utf-8", errors="replace")):
                 return ran, True
-        return self._run(spec, output, log, stop), False
+        return self._run(spec, output, log, stop, before), False
 
-    def _run(self, spec: KernelSpec, output: Path, log: Path, stop: threading.Event, lean: Path | None = None) -> Ran:
+    def _run(self, spec: KernelSpec, output: Path, log: Path, stop: threading.Event, before: Sequence[Path]) -> Ran:
         assert self.cutlass is not None and self.compiler is not None
-        command = kernel_command(spec, self.cutlass.include, self.kernels_dir, output, lean)
+        command = kernel_command(spec, self.cutlass.include, self.kernels_dir, output, before)
         try:
             ran = run_group(
                 self.compiler.command(command),
@@ -314,7 +319,11 @@ class Builder:
             "built": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
 
-    def _digest(self, arch: str) -> str:
-        if arch not in self._sources:
-            self._sources[arch] = sources_digest(arch, self.kernels_dir)
-        return self._sources[arch]
+    def _digest(self, spec: KernelSpec) -> str:
+        which = (spec.arch, spec.emulated)
+        if which not in self._sources:
+            self._sources[which] = self._read_digest(spec)
+        return self._sources[which]
+
+    def _read_digest(self, spec: KernelSpec) -> str:
+        return sources_digest(spec.arch, self.kernels_dir, emulated=spec.emulated)

@@ -33,10 +33,21 @@ _STALE_S = 24 * 3600.0
 
 
 def key_inputs(
-    spec: KernelSpec, *, headers: str, sources: str, compiler: str, flags: list[str], cutlass_version: str, lean: str
+    spec: KernelSpec,
+    *,
+    headers: str,
+    sources: str,
+    compiler: str,
+    flags: list[str],
+    cutlass_version: str,
+    lean: str,
+    overlay: str = "",
 ) -> dict[str, Any]:
-    """What a key is the hash of, kept in ``meta.json`` so that a key can be checked anywhere."""
-    return {
+    """What a key is the hash of, kept in ``meta.json`` so that a key can be checked anywhere.
+
+    ``overlay``: of emulated kernels only; the others' keys do without the field.
+    """
+    inputs = {
         "schema": _SCHEMA,
         "headers": headers,
         "sources": sources,
@@ -46,6 +57,7 @@ def key_inputs(
         "lean": lean,
         "spec": spec.as_dict(),
     }
+    return inputs | {"overlay": overlay} if overlay else inputs
 
 
 def key_of(inputs: Mapping[str, Any]) -> str:
