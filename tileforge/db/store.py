@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileforge.db import schema
-from tileforge.db.files import lock, sweep, write_atomic
 from tileforge.db.key import Key
 from tileforge.db.merge import merge
 from tileforge.db.record import Record
 from tileforge.db.schema import Content
 from tileforge.db.yaml_io import Refused, read_text
 from tileforge.errors import DatabaseError, InputError
+from tileforge.files import lock, sweep, write_atomic
 
 if TYPE_CHECKING:
     from tileforge.db.lookup import Pick, Table

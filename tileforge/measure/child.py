@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tileforge.errors import InputError, TileforgeError
-from tileforge.measure.messages import Baseline, InPhase, Measure, Ready, Refused, Reply, Start
-from tileforge.measure.protocol import Backend
+from tileforge.measure.messages import Baseline, Call, InPhase, Measure, Ready, Refused, Reply, Start
+from tileforge.measure.protocol import Owner
 from tileforge.measure.result import CRASHED, Measurement
 
 
@@ -52,13 +52,13 @@ def main(fd: int, parent: int) -> None:
         backend.close()
 
 
-def _make(start: Start) -> Backend:
+def _make(start: Start) -> Owner:
     module, _, name = start.backend.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), name)(**start.options)
+    backend: Owner = getattr(importlib.import_module(module), name)(**start.options)
     return backend
 
 
-def _answer(backend: Backend, connection: Connection, request: Any) -> Reply:
+def _answer(backend: Any, connection: Connection, request: Any) -> Reply:
     def phase(name: str) -> None:
         connection.send(InPhase(request.sequence, name))
 
@@ -69,10 +69,13 @@ def _answer(backend: Backend, connection: Connection, request: Any) -> Reply:
         except Exception as error:  # a bug in the backend: the state behind it is unknown, so start over
             traceback.print_exc()
             return Reply(request.sequence, Measurement.failed(request.tactic, CRASHED, _line(error)), dead=True)
-    if isinstance(request, Baseline):
-        phase("baseline")
+    if isinstance(request, (Baseline, Call)):
         try:
-            values = backend.baseline(request.name, request.problem, request.samples)
+            if isinstance(request, Call):
+                values = getattr(backend, request.method)(phase=phase, **request.arguments)
+            else:
+                phase("baseline")
+                values = backend.baseline(request.name, request.problem, request.samples)
             return Reply(request.sequence, values=values, dead=backend.dead)
         except Exception as error:
             if not isinstance(error, TileforgeError):

@@ -21,6 +21,9 @@ from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
 from tileforge.toolchain.library import FORMATS, OUTS, RASTERS, SCHEDULES, Args, Library, arguments
 
+#: No SM before it has instructions for block-scaled operands.
+_FIRST_BLOCK_SCALED_SM = 100
+
 
 class CudaBackend(TorchBackend):
     """Measures on CUDA device ``device``, using at most ``memory_fraction`` of the memory that is free.
@@ -183,7 +186,16 @@ class _Launcher:
 
 
 def _fit(info: dict[str, int], problem: GroupedGemm, tactic: Tactic, kernel: Path) -> None:
-    """A kernel of another format would read outside the operands and cost the context: refused before it runs."""
+    """A kernel of another format would read outside the operands and cost the context: refused before it runs.
+
+    So is an emulated one: it runs here, and its time says nothing about the SM that it stands for.
+    """
+    if problem.form.block_scaled and info["sm"] < _FIRST_BLOCK_SCALED_SM:
+        raise KernelFailure(
+            NOT_MEASURED,
+            f"{kernel.name} is a {problem.format} kernel emulated on sm{info['sm']}: `tileforge verify` runs those, "
+            "their times say nothing",
+        )
     expected: dict[str, int] = {
         "format": FORMATS[problem.format],
         "out": OUTS[problem.out],

@@ -114,7 +114,7 @@ def set_count(problem: GroupedGemm, l2_bytes: int, memory: int) -> int:
     return max(1, min(wanted, room // operand_bytes(problem), _MAX_SETS))
 
 
-def _activations(m: int, k: int, generator: torch.Generator) -> Tensor:
+def activations(m: int, k: int, generator: torch.Generator) -> Tensor:
     """Normal, with channels of unequal size and one in a hundred ten times larger, as hidden states have them."""
     device = generator.device
     channels = torch.exp(0.4 * torch.randn(k, generator=generator, device=device))
@@ -123,7 +123,7 @@ def _activations(m: int, k: int, generator: torch.Generator) -> Tensor:
     return x / channels.square().mean().sqrt()
 
 
-def _weights(n: int, k: int, generator: torch.Generator) -> Tensor:
+def weights(n: int, k: int, generator: torch.Generator) -> Tensor:
     """Normal with rows of unequal size, scaled so that products with the activations are of order 1."""
     device = generator.device
     rows = torch.exp(0.3 * torch.randn(n, 1, generator=generator, device=device))
@@ -143,7 +143,7 @@ def _stacked_weights(problem: GroupedGemm, kind: str, generator: torch.Generator
     scales: Tensor | None = None
     group_scales = torch.empty(problem.groups, device=device)
     for group in range(problem.groups):
-        q = quantize(_weights(n, k, generator), kind)
+        q = quantize(weights(n, k, generator), kind)
         if values is None:
             values = q.values.new_empty(problem.groups * n, q.values.shape[1])
             scales = None if q.scales is None else q.scales.new_empty(problem.groups * n, q.scales.shape[1])
@@ -166,7 +166,7 @@ def make_inputs(problem: GroupedGemm, device: torch.device, *, sets: int = 1, l2
     sizes = problem.sizes
     alpha = _alpha(problem.groups, generator)
     b, group_scales = _stacked_weights(problem, kind_b, generator)
-    a = quantize(_activations(problem.m, problem.k, generator), kind_a)
+    a = quantize(activations(problem.m, problem.k, generator), kind_a)
     sfa = swizzle_rows(a.scales, sizes) if a.scales is not None else None
     sfb = swizzle_groups(b.scales, problem.groups) if b.scales is not None else None
 

@@ -56,6 +56,15 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class Call:
+    """To the worker: call a method of the backend's own, which answers with plain values."""
+
+    sequence: int
+    method: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class InPhase:
     """From the worker: what it is about to do, so that a death or a hang is blamed on the right thing."""
 
@@ -65,7 +74,8 @@ class InPhase:
 
 @dataclass(frozen=True)
 class Reply:
-    """From the worker. ``dead``: the device's context is lost, replace me. ``error``: a baseline's one-line refusal."""
+    """From the worker. ``dead``: the device's context is lost, replace me. ``error``: one line, why
+    there are no values."""
 
     sequence: int
     measurement: Measurement | None = None

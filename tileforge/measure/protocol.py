@@ -41,16 +41,23 @@ class Bench(Protocol):
 Phase = Callable[[str], None]
 
 
-class Backend(Protocol):
+class Owner(Protocol):
     """What the worker process runs: it owns the device and may die with it.
 
     ``dead`` True after a call means that the device's context is lost: the worker hands the result in and is
-    replaced. An exception that leaves ``measure`` is a bug of the backend, not a property of the tactic.
+    replaced. Methods of its own are called by name (:meth:`WorkerBench.call`): they take keyword arguments, among
+    them ``phase``, and answer with plain values.
     """
 
     dead: bool
 
     def facts(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Backend(Owner, Protocol):
+    """An owner that times. An exception that leaves ``measure`` is its own bug, not a property of the tactic."""
 
     def measure(
         self, problem: GroupedGemm, tactic: Tactic, kernel: Path | None, samples: int, phase: Phase
@@ -58,5 +65,3 @@ class Backend(Protocol):
 
     def baseline(self, name: str, problem: GroupedGemm | None, samples: int) -> dict[str, Any]:
         """Times something that is not a tactic (:mod:`tileforge.measure.baselines`); plain values."""
-
-    def close(self) -> None: ...

@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tileforge.errors import DeviceError
-from tileforge.measure.messages import Baseline, InPhase, Measure, Ready, Refused, Reply, Start
+from tileforge.measure.messages import Baseline, Call, InPhase, Measure, Ready, Refused, Reply, Start
 from tileforge.measure.result import CRASHED, NOT_MEASURED, TIMEOUT, Measurement
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
@@ -32,13 +32,17 @@ _Bench = TypeVar("_Bench", bound="WorkerBench")
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds that each phase may take. Only ``check`` and ``time`` are the tactic's own doing."""
+    """Seconds that each phase may take. Only ``check`` and ``time`` are the tactic's own doing.
+
+    ``step``: phases of other names, which a called method of a backend's own goes through.
+    """
 
     start: float = 180.0  # torch's import and the CUDA context, on a cold machine
     inputs: float = 300.0  # operands and reference of a new problem
     check: float = 60.0  # loading the kernel, its first launch, comparing
     time: float = 120.0
     baseline: float = 180.0
+    step: float = 60.0
     close: float = 30.0  # the driver takes seconds to end a process whose kernel hangs
 
 
@@ -102,7 +106,7 @@ class WorkerProcess:
             return False
         return True
 
-    def ask(self, request: Measure | Baseline) -> Reply | Lost:
+    def ask(self, request: Measure | Baseline | Call) -> Reply | Lost:
         """Sends a request and waits for its reply, each phase within its own time-out.
 
         When it returns Lost the process has been killed. An interrupt (Ctrl-C) kills it too, and goes on up.
@@ -121,7 +125,7 @@ class WorkerProcess:
                     continue
                 if isinstance(answer, InPhase):
                     phase = answer.phase
-                    limit = getattr(self._timeouts, phase)
+                    limit = getattr(self._timeouts, phase, self._timeouts.step)
                     deadline = time.monotonic() + limit
                 elif isinstance(answer, Reply):
                     return answer
@@ -230,7 +234,20 @@ class WorkerBench:
             raise DeviceError(f"baseline {name}: {answer.error}")
         return answer.values
 
-    def _ask(self, request: Measure | Baseline) -> Reply | Lost:
+    def call(self, method: str, **arguments: Any) -> dict[str, Any] | Lost:
+        """What the backend's ``method`` answers; Lost, with the phase, when it cost the worker.
+
+        Arguments and answer must pickle. Raises DeviceError with the backend's line when it refuses.
+        """
+        self._sequence += 1
+        answer = self._ask(Call(self._sequence, method, arguments))
+        if isinstance(answer, Lost):
+            return answer
+        if answer.values is None:
+            raise DeviceError(answer.error)
+        return answer.values
+
+    def _ask(self, request: Measure | Baseline | Call) -> Reply | Lost:
         answer = self.start().ask(request)
         if isinstance(answer, Lost) and not answer.phase and not answer.hung:
             self._drop()  # it died between two requests: nobody's fault, so once more

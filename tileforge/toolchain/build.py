@@ -128,6 +128,10 @@ class Builder:
             overlay=overlay_digest() if spec.emulated else "",
         )
 
+    def key(self, spec: KernelSpec) -> str:
+        """The key of what a build of ``spec`` would make here. Raises ToolchainError without a toolchain."""
+        return key_of(self.inputs(spec))
+
     def lookup(self, spec: KernelSpec) -> Kernel | None:
         """The kernel if it has been built.
 
@@ -135,7 +139,7 @@ class Builder:
         these kernel sources, whatever compiler made it, newest CUTLASS first (of ``cutlass``, if that is known).
         """
         if self.cutlass is not None and self.compiler is not None:
-            entry = self.cache.get(key_of(self.inputs(spec)))
+            entry = self.cache.get(self.key(spec))
             return entry if isinstance(entry, Kernel) else None
         sources = self._digest(spec)
         found = [
@@ -226,7 +230,7 @@ class Builder:
             return BuildOutcome(spec, kernel, cached=True)
         if self.cutlass is None or self.compiler is None or retry_failed:
             return None
-        entry = self.cache.get(key_of(self.inputs(spec)))
+        entry = self.cache.get(self.key(spec))
         if not isinstance(entry, Failure) or entry.failure == TIMEOUT and self.timeout_s > entry.timeout_s:
             return None
         return BuildOutcome(spec, None, entry.failure, entry.message, cached=True, log=entry.log)
