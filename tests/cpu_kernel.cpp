@@ -50,16 +50,26 @@ double e2m1(int code) {
   static const double table[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   return code & 8 ? -table[code & 7] : table[code];
 }
-double e4m3(int code) {
+double slow_e4m3(int code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   if ((code & 127) == 127) return NAN;
   const double x = exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
   return code & 128 ? -x : x;
 }
-double scale(int byte) {
-  if (format == TF_FORMAT_NVFP4) return e4m3(byte & 127);
+double slow_scale(int byte) {
+  if (format == TF_FORMAT_NVFP4) return slow_e4m3(byte & 127);
   return byte == 255 ? NAN : std::ldexp(1.0, byte - 127);
 }
+template <double (*F)(int)> struct ByteTable {
+  double of[256];
+  ByteTable() {
+    for (int byte = 0; byte < 256; ++byte) of[byte] = F(byte);
+  }
+};
+const ByteTable<slow_e4m3> e4m3_table;
+const ByteTable<slow_scale> scale_table;
+double e4m3(int code) { return e4m3_table.of[code]; }
+double scale(int byte) { return scale_table.of[byte]; }
 double nibble(const void *p, int64_t i) {
   return e2m1(static_cast<const uint8_t *>(p)[i / 2] >> (i % 2 * 4) & 15);
 }

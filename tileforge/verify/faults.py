@@ -16,7 +16,8 @@ from tileforge.measure.inputs import GUARD_ROWS, POISON, Output
 from tileforge.verify.data import NAN_SCALE, Tensors
 
 OperandFault = Callable[[Tensors], Tensors]
-ResultFault = Callable[[Output], None]
+#: Spoils an output of which the groups have so many rows.
+ResultFault = Callable[[Output, int], None]
 
 
 def _plain_layout(tensors: Tensors) -> Tensors:
@@ -72,29 +73,25 @@ def operand_faults(scaled: bool) -> dict[str, OperandFault]:
     return found
 
 
-def _flip(bits: Tensor, row: int, column: int) -> None:
-    bits[row, column] ^= 1
+def _one_bit(output: Output, rows: int) -> None:
+    output.bits[GUARD_ROWS + rows // 2, output.bits.shape[1] // 2] ^= 1
 
 
-def _one_bit(output: Output) -> None:
-    _flip(output.bits, GUARD_ROWS + output.m // 2, output.bits.shape[1] // 2)
+def _one_unwritten(output: Output, rows: int) -> None:
+    output.bits[GUARD_ROWS + rows - 1, -1] = POISON[output.out]
 
 
-def _one_unwritten(output: Output) -> None:
-    output.bits[GUARD_ROWS + output.m - 1, -1] = POISON[output.out]
+def _after_written(output: Output, rows: int) -> None:
+    output.bits[GUARD_ROWS + rows, 0] = 0
 
 
-def _guard_written(output: Output) -> None:
-    output.bits[GUARD_ROWS + output.m, 0] = 0
-
-
-def _before_written(output: Output) -> None:
+def _before_written(output: Output, rows: int) -> None:
     output.bits[GUARD_ROWS - 1, -1] = 0
 
 
 RESULT_FAULTS: dict[str, ResultFault] = {
     "one bit of one element": _one_bit,
     "one element not written": _one_unwritten,
-    "one element written after the output": _guard_written,
+    "one element written after the last group": _after_written,
     "one element written before the output": _before_written,
 }
