@@ -64,7 +64,7 @@ def measure(
         work = Path(name)
         overlay = work / "lean"
         edited = write_lean(include, overlay, kernels, get_arch(spec.arch).kernels) if lean else []
-        command = kernel_command(spec, include, kernels, work / "kernel.so", overlay if edited else None)
+        command = kernel_command(spec, include, kernels, work / "kernel.so", [overlay] if edited else [])
         if not lean:
             command = ["-O3" if flag == "-O1" else flag for flag in command]
         command += [*extra, "--keep", "--keep-dir", str(work), "-time", str(work / "phases.csv")]

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from tileforge.measure.inputs import GUARD_ROWS, POISON, Output
 from tileforge.verify.data import NAN_SCALE, Tensors
