@@ -60,6 +60,14 @@ BAD: dict[str, tuple[list[str], str]] = {
     "ep": (["tune", "--model", "examples/models/glm-5.yaml", "--ep", "1000000007"], "EP256 does"),
     "empty_rows": (["tune", *SIZES, "--rows", ""], "--rows '' is not a list"),
     "no_database": (["db", "show", "no-such-database"], "no database no-such-database"),
+    "verify_pack": (["verify", "--pack", "kernels.tar.gz"], "--pack goes with --build-only"),
+    "verify_part": (["verify", "--case", "K 96", "--table", "t.json"], "leave out --table"),
+    "verify_illegal": (["verify", "--tactic", "64x128x128"], "--force runs it all the same"),
+    "verify_format": (["verify", "--format", "int4"], "unknown format 'int4'"),
+    "verify_table": (
+        ["verify", "--tactic", "128x128x128", "--table", "no-such-dir/t.json"],
+        "no directory no-such-dir",
+    ),
     "seed": (["measure", *PROBLEM, "--timer", "fake", "--samples", "0"], "--samples 0"),
 }
 
@@ -75,7 +83,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str,
 
 
 def test_no_gpu_when_one_was_asked_for() -> None:
-    for arguments in (["tune", *PROBLEM, "--timer", "gpu"], ["measure", *PROBLEM]):
+    for arguments in (["tune", *PROBLEM, "--timer", "gpu"], ["measure", *PROBLEM], ["verify", "--limit", "1"]):
         result = run(*arguments)
         assert result.exit_code == 2 and "GPU" in result.stderr and len(result.stderr.splitlines()) == 1
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tileforge.measure import conditions
+from tileforge.measure.backend import KernelFailure
 from tileforge.measure.host import BUGS, HostBackend
 from tileforge.measure.timing import MAX_CALLS, SAMPLE_US, calls_for
 from tileforge.measure.worker import WorkerBench
@@ -167,3 +168,15 @@ def test_without_nvml_nvidia_smi_is_asked_and_its_absence_survived(monkeypatch: 
 def test_nothing_that_sets_the_gpu_is_ever_called() -> None:
     source = Path(conditions.__file__).read_text()
     assert "nvmlDeviceSet" not in source and "Reset" not in source
+
+
+def test_an_emulated_kernel_is_not_timed() -> None:
+    """It runs on the GPU that is here, but its times say nothing about the SM whose kernel it is."""
+    from tileforge.measure.cuda import _fit
+
+    asked = GroupedGemm(8, 256, 256, 2, format="nvfp4")
+    info = dict.fromkeys(("out", "cluster_m", "cluster_n", "schedule"), 1) | {"format": 3, "swap_ab": 0, "sm": 120}
+    info |= dict.fromkeys(("tile_m", "tile_n", "tile_k"), 128)
+    _fit(info, asked, DEFAULT, Path("kernel.so"))
+    with pytest.raises(KernelFailure, match="emulated on sm90.*their times say nothing"):
+        _fit(info | {"sm": 90}, asked, DEFAULT, Path("kernel.so"))

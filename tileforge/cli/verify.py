@@ -33,11 +33,8 @@ _M, _N, _K, _GROUPS = 512, 4096, 6144, 32
 @click.option("--force", is_flag=True, help="Also tactics that the rules refuse.")
 @click.option("--table", type=click.Path(path_type=Path), help="Table (JSON) to add to; what it has is not run again.")
 @click.option("--again", is_flag=True, help="With --table: run what it has as well.")
-@click.option("--build-only", is_flag=True, help="Only compile, for a machine with a GPU: needs none.")
-@click.option(
-    "--pack", "pack_file", type=click.Path(path_type=Path), help="With --build-only: write the kernels there."
-)
-@click.option("--native", is_flag=True, help="With --build-only: for the SM itself, not for emulation.")
+@click.option("--build-only", is_flag=True, help="Only compile what SM90 runs, for a machine with one: needs no GPU.")
+@click.option("--pack", "pack_file", type=click.Path(path_type=Path), help="With --build-only: the kernels' file.")
 @click.option("--jobs", type=int, help="Compiles at once. Default: by cores and memory.")
 @click.option("--device", type=int, default=0, show_default=True, help="CUDA device.")
 @json_option

@@ -90,6 +90,8 @@ class Table:
     def read(cls, path: Path | None) -> Table:
         """The table in ``path``, empty where there is none. Raises InputError for a file that is something else."""
         table = cls(path)
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no directory {path.parent}")
         if path is None or not path.exists():
             return table
         try:
