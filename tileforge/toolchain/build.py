@@ -110,7 +110,8 @@ class Builder:
         """Of the headers that a build takes; where nothing can build, that of the newest kernels brought here."""
         if self.cutlass is not None:
             return self.cutlass.version
-        known = {entry.cutlass for entry in self.cache.entries() if isinstance(entry, Kernel)}
+        kernels = (entry for entry in self.cache.entries() if isinstance(entry, Kernel))
+        known = {kernel.cutlass for kernel in kernels if not kernel.spec.emulated}
         return max(known, key=lambda version: [int(part) for part in version.split(".")], default=None)
 
     def inputs(self, spec: KernelSpec) -> dict[str, Any]:
