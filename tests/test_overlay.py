@@ -14,15 +14,12 @@ import pytest
 from fake_toolchain import ROOT
 
 from tileforge.errors import ToolchainError
-from tileforge.tactic import Tactic
-from tileforge.toolchain import Cutlass, KernelSpec, cutlass_of
+from tileforge.toolchain import Cutlass, cutlass_of
 from tileforge.toolchain.lean import EDITS as LEAN_EDITS
 from tileforge.toolchain.lean import KEPT
 from tileforge.toolchain.overlay import EDITS, VERSIONS, write_overlay
 
 KERNELS = ROOT / "kernels"
-PRODUCT = KernelSpec("sm120", "nvfp4", "bf16", Tactic.parse("128x64x128_c1x1_pp_swap"))
-EMULATED = replace(PRODUCT, emulated=True)
 
 
 # -- the edited headers ----------------------------------------------------------------------------------------
@@ -50,6 +47,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
         ('#pragma once\n#include "emulated/tma.cuh"\n', "#pragma once\n"),
         ("= tf::emulated::coordinate<Tensor<TD,DLayout>, Args...>(SRC_COORD);", "= SRC_COORD;"),
         ("= tf::emulated::data_type<TmaInternalType>();", "= TMA::to_CUtensorMapDataType<TmaInternalType>();"),
+        ("tma_format,\n        tf::emulated::rank<TmaInternalType>(tma_dim),", "tma_format,\n        tma_dim,"),
         (
             "    tf::emulated::in_bytes<TmaInternalType>(gmem_prob_shape, gmem_prob_stride);\n"
             "    tf::emulated::box_in_bytes<TmaInternalType>(smem_box_shape);\n",

@@ -33,6 +33,9 @@ template <class T, class Box> void box_in_bytes(Box &box) {
   if constexpr (packed<T>) box[0] /= 2;
 }
 
+// A load with one coordinate more than its descriptor has dimensions is no load, and a rank cannot be replaced later.
+template <class T> constexpr uint32_t rank(int dimensions) { return unpacked<T> && dimensions < 3 ? 3 : dimensions; }
+
 template <class T> CUtensorMapDataType data_type() {
   if constexpr (unpacked<T> || packed<T>) {
     return CU_TENSOR_MAP_DATA_TYPE_UINT8;

@@ -111,6 +111,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
             "tf::emulated::in_bytes<TmaInternalType>(gmem_prob_shape, gmem_prob_stride);\n"
             "    tf::emulated::box_in_bytes<TmaInternalType>(smem_box_shape);\n    ",
         ),
+        Edit(r"(tma_format,\s+)tma_dim(,\s+gmem_address)", r"\1tf::emulated::rank<TmaInternalType>(tma_dim)\2"),
     ),
     "cutlass/gemm/collective/sm120_blockscaled_mma_array_tma.hpp": (
         _group_bytes("A"),
