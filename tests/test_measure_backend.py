@@ -47,7 +47,8 @@ def test_no_wrong_tactic_gets_a_time_M5(bug: str, bench: WorkerBench) -> None:
     assert measured.message and measured.median_us is None
     assert measured.message.startswith("after repeated calls: ") == (bug == "late")
     assert bench.measure(PROBLEM, DEFAULT, samples=1).ok, "the next tactic has a working device"
-    assert bench.restarts - restarts == (1 if bug == "context" else 0)
+    # Not blamed for a lost context before it lost one in a new worker too.
+    assert bench.restarts - restarts == (2 if bug == "context" else 0)
 
 
 @pytest.mark.parametrize("rows", ["0,5,0,130", "0,9", "9,0", "65,129"])

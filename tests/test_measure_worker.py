@@ -14,7 +14,7 @@ import pytest
 
 from tileforge.errors import DeviceError
 from tileforge.measure import Bench
-from tileforge.measure.fake import FAULTS
+from tileforge.measure.fake import FAULTS, SPOIL
 from tileforge.measure.worker import Timeouts, WorkerBench
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import DEFAULT, Tactic
@@ -63,7 +63,7 @@ def test_a_tactic_that_kills_the_worker_costs_only_itself_M4() -> None:
         assert len(answers) == 20
         assert [answer.status for answer in answers] == ["ok"] * 6 + ["crashed"] + ["ok"] * 13
         assert answers[6].message == "the worker died in check: signal SIGKILL"
-        assert bench.restarts == 1
+        assert bench.restarts == 2, "a second time in a new worker, because anybody can kill a process once"
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"crash"}))
@@ -73,9 +73,33 @@ def test_every_fault_gets_its_class_and_the_next_tactic_its_time(fault: str) -> 
         assert bench.measure(PROBLEM, TACTICS[0]).ok
         assert bench.measure(PROBLEM, TACTICS[1]).status == FAULTS[fault]
         assert bench.measure(PROBLEM, TACTICS[2]).ok
-        replaced = fault in ("hang", "poison")  # a lost context is not worked with
-        assert bench.restarts == int(replaced)
+        replaced = fault in ("hang", "poison")  # a lost context is not worked with; it fails again in a new worker
+        assert bench.restarts == 2 * replaced
         assert gone(pid) == replaced if replaced else bench.facts()["pid"] == pid
+
+
+def test_what_fails_after_a_tactic_that_spoilt_the_context_is_measured_again() -> None:
+    """One bad candidate must not make the next twenty look unsupported (a canary kernel tells)."""
+    with make(faults={TACTICS[3].id: SPOIL, TACTICS[5].id: "launch"}) as bench:
+        answers = [bench.measure(PROBLEM, tactic) for tactic in TACTICS]
+        assert [answer.status for answer in answers] == ["ok"] * 5 + ["launch_failed"] + ["ok"] * 14
+        assert bench.restarts == 1, "the canary was right after tactic 5, in the new worker"
+
+
+def test_the_first_failure_of_a_worker_is_its_own() -> None:
+    with make(faults={TACTICS[0].id: "launch", TACTICS[1].id: "launch"}) as bench:
+        assert bench.measure(PROBLEM, TACTICS[0]).status == "launch_failed" and bench.restarts == 0
+        assert bench.measure(PROBLEM, TACTICS[1]).status == "launch_failed"
+        assert bench.restarts == 1, "no canary yet, so a new worker had to tell"
+
+
+def test_one_kill_blames_nobody() -> None:
+    with make(seconds=0.5) as bench:
+        pid = bench.start().pid
+        timer = threading.Timer(0.25, lambda: os.kill(pid, signal.SIGKILL))
+        timer.start()
+        assert bench.measure(PROBLEM, TACTICS[0]).ok and bench.restarts == 1
+        timer.join()
 
 
 def test_a_hang_is_killed_in_time_and_says_where() -> None:
@@ -173,7 +197,7 @@ def test_no_device_is_one_line() -> None:
 
 def test_a_bug_in_the_backend_is_reported_and_survived() -> None:
     with WorkerBench(f"{__name__}:Buggy", timeouts=QUICK) as bench:
-        for restarts in (1, 2):
+        for restarts in (2, 4):  # each tried twice
             answer = bench.measure(PROBLEM, DEFAULT)
             assert answer.status == "crashed" and answer.message == "ZeroDivisionError: a bug"
             assert bench.restarts == restarts

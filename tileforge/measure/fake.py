@@ -51,6 +51,8 @@ FAULTS = {
     "memory": OUT_OF_MEMORY,
     "clock": NOT_MEASURED,  # reads -1, 0, NaN
 }
+#: Planted, it is right itself, and every tactic after it in the same process fails to launch.
+SPOIL = "spoil"
 _MESSAGES = {
     "crash": "the worker died (planted)",
     "hang": "hung (planted)",
@@ -94,7 +96,7 @@ class FakeDevice:
     ----------
     times: us of (problem, tactic); by default :func:`model_us`, or the recorded samples when there are any.
     recorded: a sweep to replay; a tactic that it lacks is ``not_measured``.
-    faults: by tactic id or kernel id, one of ``FAULTS``, or ``"crash:2"`` for the first two tries only.
+    faults: by tactic id or kernel id, one of ``FAULTS`` or ``SPOIL``, or ``"crash:2"`` for the first two tries only.
     noise: relative standard deviation of a sample; replayed samples carry their own.
     drift: the factor that the clock has slowed by after ``drift_samples`` samples of anything (2.0: twice slower).
     """
@@ -112,13 +114,14 @@ class FakeDevice:
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         for name, fault in (faults or {}).items():
-            if fault.partition(":")[0] not in FAULTS:
-                raise InputError(f"unknown fault {fault!r} for {name}: use one of {', '.join(FAULTS)}")
+            if fault.partition(":")[0] not in (*FAULTS, SPOIL):
+                raise InputError(f"unknown fault {fault!r} for {name}: use one of {', '.join((*FAULTS, SPOIL))}")
         self._times, self._recorded, self._faults = times or model_us, recorded, dict(faults or {})
         self._seed, self._noise, self._drift, self._drift_samples = seed, noise, drift, drift_samples
         self._facts = {**FACTS, **(recorded.facts if recorded else {}), **(facts or {}), "fake": True}
         self._tries: dict[str, int] = {}
         self._taken = 0
+        self._spoilt = False
 
     def facts(self) -> dict[str, Any]:
         return dict(self._facts)
@@ -127,7 +130,10 @@ class FakeDevice:
         """The fault that this try of ``tactic`` meets, ``""`` for none. Counts the try."""
         tries = self._tries[tactic.id] = self._tries.get(tactic.id, 0) + 1
         fault, _, first = (self._faults.get(tactic.id) or self._faults.get(tactic.kernel_id) or "").partition(":")
-        return "" if first and tries > int(first) else fault
+        if self._spoilt:
+            return "launch"
+        self._spoilt = fault == SPOIL
+        return "" if self._spoilt or (first and tries > int(first)) else fault
 
     def sample(self, problem: GroupedGemm, tactic: Tactic, samples: int) -> Measurement:
         """``samples`` times, or the recorded failure."""

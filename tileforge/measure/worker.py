@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tileforge.errors import DeviceError
 from tileforge.measure.messages import Baseline, Call, InPhase, Measure, Ready, Refused, Reply, Start
-from tileforge.measure.result import CRASHED, NOT_MEASURED, TIMEOUT, Measurement
+from tileforge.measure.result import (
+    CRASHED,
+    LAUNCH_FAILED,
+    NOT_MEASURED,
+    OUT_OF_MEMORY,
+    TIMEOUT,
+    WRONG_RESULT,
+    Measurement,
+)
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
 
@@ -28,6 +36,9 @@ if TYPE_CHECKING:
     from tileforge.toolchain import Kernel
 
 _Bench = TypeVar("_Bench", bound="WorkerBench")
+
+#: What a kernel that ran before, or somebody outside, may have caused as well.
+_DOUBTFUL = frozenset({CRASHED, LAUNCH_FAILED, OUT_OF_MEMORY, TIMEOUT, WRONG_RESULT})
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,11 @@ class WorkerBench:
     """A :class:`~tileforge.measure.protocol.Bench` whose backend runs in a worker process.
 
     ``backend`` is ``"package.module:Class"``, made in the worker with ``options`` as keyword arguments, which
-    must pickle. ``restarts`` counts workers lost so far.
+    must pickle. ``restarts`` counts workers lost or given up so far.
+
+    A kernel can leave a context in which those after it fail. So a failure is a tactic's own only when the last kernel
+    that was right, the canary, still is right after it in the same worker; otherwise the tactic is measured again in a
+    new worker, and what it does there counts.
     """
 
     def __init__(
@@ -196,6 +211,8 @@ class WorkerBench:
         self._worker: WorkerProcess | None = None
         self._facts: dict[str, Any] | None = None
         self._sequence = 0
+        self._canary: tuple[GroupedGemm, Tactic, Kernel | None] | None = None
+        self._ran_before = False  # whether this worker has run a tactic
         self.restarts = 0
 
     def start(self) -> WorkerProcess:
@@ -205,6 +222,7 @@ class WorkerBench:
         if self._worker is None:
             self._worker = WorkerProcess(self._backend, self._options, self._timeouts)
             self._facts = self._worker.facts
+            self._ran_before = False
         return self._worker
 
     def facts(self) -> dict[str, Any]:
@@ -215,6 +233,28 @@ class WorkerBench:
     def measure(
         self, problem: GroupedGemm, tactic: Tactic, kernel: Kernel | None = None, samples: int = 7
     ) -> Measurement:
+        self.start()
+        alone = not self._ran_before
+        found = self._measure(problem, tactic, kernel, samples)
+        if found.status in _DOUBTFUL and not self._its_own(found, alone):
+            self._drop()
+            found = self._measure(problem, tactic, kernel, samples)
+        if found.ok:
+            self._canary = (problem, tactic, kernel)
+        return found
+
+    def _its_own(self, failure: Measurement, alone: bool) -> bool:
+        """Whether ``failure`` is the tactic's own doing. ``alone``: nothing ran in its worker before it."""
+        if alone:
+            return failure.status != CRASHED  # a process may be killed from outside; twice in a row is no accident
+        if self._worker is None or self._canary is None:
+            return False
+        if self._measure(*self._canary, samples=1).ok:
+            return True
+        self._canary = None  # it may be what spoilt the context
+        return False
+
+    def _measure(self, problem: GroupedGemm, tactic: Tactic, kernel: Kernel | None, samples: int) -> Measurement:
         self._sequence += 1
         answer = self._ask(Measure(self._sequence, problem, tactic, kernel.path if kernel else None, samples))
         if isinstance(answer, Lost):
@@ -252,6 +292,7 @@ class WorkerBench:
         if isinstance(answer, Lost) and not answer.phase and not answer.hung:
             self._drop()  # it died between two requests: nobody's fault, so once more
             answer = self.start().ask(request)
+        self._ran_before = True
         if isinstance(answer, Lost) or answer.dead:
             self._drop()
         return answer

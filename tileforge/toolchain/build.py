@@ -137,16 +137,19 @@ class Builder:
         """The kernel if it has been built.
 
         With a toolchain: exactly what this toolchain would build. Without one: any kernel of this spec and of
-        these kernel sources, whatever compiler made it, newest CUTLASS first (of ``cutlass``, if that is known).
+        these kernel sources and edited headers, whatever compiler made it, newest CUTLASS first (of ``cutlass``, if
+        that is known).
         """
         if self.cutlass is not None and self.compiler is not None:
             entry = self.cache.get(self.key(spec))
             return entry if isinstance(entry, Kernel) else None
-        sources = self._digest(spec)
+        ours = {"sources": self._digest(spec), "lean": lean_digest(self.kernels_dir)}
+        if spec.emulated:
+            ours["overlay"] = overlay_digest()
         found = [
             kernel
             for kernel in self._carried().get(spec, [])
-            if kernel.meta["inputs"]["sources"] == sources
+            if all(kernel.meta["inputs"].get(name) == digest for name, digest in ours.items())
             and (self.cutlass is None or kernel.meta["inputs"]["headers"] == self.cutlass.digest)
         ]
         return max(found, key=lambda k: ([int(n) for n in k.cutlass.split(".")], k.key), default=None)
