@@ -197,7 +197,7 @@ def test_no_device_is_one_line() -> None:
 
 def test_a_bug_in_the_backend_is_reported_and_survived() -> None:
     with WorkerBench(f"{__name__}:Buggy", timeouts=QUICK) as bench:
-        for restarts in (2, 4):  # each tried twice
+        for restarts in (1, 2):
             answer = bench.measure(PROBLEM, DEFAULT)
             assert answer.status == "crashed" and answer.message == "ZeroDivisionError: a bug"
             assert bench.restarts == restarts

@@ -98,7 +98,7 @@ def test_a_bad_kernel_costs_only_itself_M4_M5(
     measured = bench.measure(RAGGED, Tactic.parse(f"{PLANTED.id}_{runtime}"), planted)
     assert measured.status == status, measured.message
     assert message in measured.message and measured.median_us is None
-    assert bench.restarts - restarts == int(lost)
+    assert bench.restarts - restarts == 2 * lost, "tried again in a new worker before it is blamed"
     after = bench.measure(RAGGED, PLANTED, planted, samples=2)
     assert after.ok, after.message
 

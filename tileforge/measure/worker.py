@@ -213,6 +213,7 @@ class WorkerBench:
         self._sequence = 0
         self._canary: tuple[GroupedGemm, Tactic, Kernel | None] | None = None
         self._ran_before = False  # whether this worker has run a tactic
+        self._lost: Lost | None = None  # how the last request cost its worker
         self.restarts = 0
 
     def start(self) -> WorkerProcess:
@@ -236,17 +237,18 @@ class WorkerBench:
         self.start()
         alone = not self._ran_before
         found = self._measure(problem, tactic, kernel, samples)
-        if found.status in _DOUBTFUL and not self._its_own(found, alone):
+        doubtful = found.status in _DOUBTFUL or self._lost is not None
+        if doubtful and not self._its_own(alone):
             self._drop()
             found = self._measure(problem, tactic, kernel, samples)
         if found.ok:
             self._canary = (problem, tactic, kernel)
         return found
 
-    def _its_own(self, failure: Measurement, alone: bool) -> bool:
-        """Whether ``failure`` is the tactic's own doing. ``alone``: nothing ran in its worker before it."""
-        if alone:
-            return failure.status != CRASHED  # a process may be killed from outside; twice in a row is no accident
+    def _its_own(self, alone: bool) -> bool:
+        """Whether the failure just seen is the tactic's own doing. ``alone``: nothing ran in its worker before it."""
+        if alone:  # a process may be killed from outside once; twice in a row is no accident
+            return self._lost is None or self._lost.hung
         if self._worker is None or self._canary is None:
             return False
         if self._measure(*self._canary, samples=1).ok:
@@ -293,6 +295,7 @@ class WorkerBench:
             self._drop()  # it died between two requests: nobody's fault, so once more
             answer = self.start().ask(request)
         self._ran_before = True
+        self._lost = answer if isinstance(answer, Lost) else None
         if isinstance(answer, Lost) or answer.dead:
             self._drop()
         return answer
