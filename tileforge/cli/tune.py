@@ -21,7 +21,7 @@ from tileforge.problem import GroupedGemm
 @click.option("--cutlass", metavar="VERSION|DIR", help="CUTLASS to use: a version that is here, or a directory.")
 @click.option("--db", metavar="DIR", help="Database to write. Default: TILEFORGE_DB, else ./tuning_db.")
 @click.option("--no-save", is_flag=True, help="Write no database.")
-@click.option("--no-confirm", is_flag=True, help="Do not ask the compiler about predicted leaders.")
+@click.option("--no-confirm", is_flag=True, help="Neither repeat the finals in a fresh process nor ask the compiler.")
 @json_option
 @take_problems
 def command(

@@ -182,6 +182,9 @@ class FakeBench:
         fault = self._device.fault(tactic)
         return self._device.failure(tactic, fault) if fault else self._device.sample(problem, tactic, samples)
 
+    def renew(self) -> None:
+        pass  # it has no process
+
     def close(self) -> None:
         pass
 

@@ -33,6 +33,9 @@ class Bench(Protocol):
     ) -> Measurement:
         """``samples`` new times of ``tactic`` (run with ``kernel``, its compiled form) on ``problem``."""
 
+    def renew(self) -> None:
+        """Makes the next measurement the first one of a fresh process."""
+
     def close(self) -> None:
         """Lets the device go. Calling it twice is fine."""
 

@@ -306,7 +306,11 @@ class WorkerBench:
             self._worker = None
             self.restarts += 1
 
+    def renew(self) -> None:
+        self.close()
+
     def close(self) -> None:
+        """A call after it starts another worker."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None

@@ -46,7 +46,8 @@ class SearchResult:
     finals where these were held, of the search otherwise.
 
     ``evaluated`` counts tactics, ``survivors`` those that could have been; ``resumed`` were measured by an earlier
-    run. ``interrupted``: stopped by Ctrl-C, and so without finals.
+    run. ``interrupted``: stopped by Ctrl-C, and so without finals. ``confirmed``: whether finals in a fresh process
+    agreed; None when they were not repeated.
     """
 
     problem: GroupedGemm
@@ -58,6 +59,7 @@ class SearchResult:
     finals: Finals | None = None
     exhaustive: bool = False
     interrupted: bool = False
+    confirmed: bool | None = None
     resumed: int = 0
     seconds: float = 0.0
 

@@ -16,6 +16,7 @@ from tileforge.problem import GroupedGemm
 from tileforge.search import finals as finals_
 from tileforge.search.budget import Budget
 from tileforge.search.choose import SmemOf, choose, decide, no_smem, nothing_matters, right
+from tileforge.search.confirm import confirm as confirm_
 from tileforge.search.drift import Timeline
 from tileforge.search.events import Event, OnEvent, silent
 from tileforge.search.kernels import Builder, KernelSource
@@ -50,6 +51,7 @@ def run(
     smem: SmemOf = no_smem,
     samples: int = 7,
     pairs: int = finals_.PAIRS,
+    confirm: bool = False,
     seed: int = 0,
     context: str = "",
     on_event: OnEvent | None = None,
@@ -64,6 +66,7 @@ def run(
     same file goes on where a killed one stopped. ``context`` (CUTLASS version ...) keeps studies apart.
     predictions: the ranking of ``tactics``; without it their order stands. ``first``: tried before the leaders.
     smem: bytes of shared memory of a tactic, for ties.
+    confirm: repeat the finals in a fresh process (:mod:`tileforge.search.confirm`).
 
     Ctrl-C ends the search early and chooses among what was measured (``interrupted``). Raises DeviceError when
     the bench has no device left.
@@ -78,7 +81,7 @@ def run(
     source = kernels or KernelSource(builder, arch)
     search = _Search(problem, order, default if default in survivors else None, bench, source, budget, clock)
     search.listen, search.samples, search.smem, search.pairs = on_event or silent, samples, smem, pairs
-    search.guided = predictions is not None
+    search.guided, search.confirm = predictions is not None, confirm
     return search.run(queue, journal, _study_name(problem, order, bench, context), seed)
 
 
@@ -113,7 +116,7 @@ class _Search:
         self.anchor: Tactic | None = None
         self.resumed = 0
         self.since_anchor = 0
-        self.turn, self.guided = 0, False
+        self.turn, self.guided, self.confirm = 0, False, False
         self.began = clock()
 
     # -- the whole ------------------------------------------------------------------------------------------
@@ -124,7 +127,7 @@ class _Search:
         self.total = total if budget.trials is None else min(total, budget.trials)
         self.scratch = Scratch(journal and journal.with_suffix(".samples.jsonl"), name)
         held: Finals | None = None
-        interrupted = False
+        interrupted, confirmed = False, None
         choice: Choice | None = None
         try:
             self.reload()
@@ -142,13 +145,15 @@ class _Search:
             choice = nothing_matters(self.measured.values(), self.default)
             if choice is None:
                 held = self.finals()
+            if held is not None and held.measurements and self.confirm:
+                held, confirmed = confirm_(held, self.race_afresh, self.decide)
         except KeyboardInterrupt:
             interrupted = True
         if held is not None:
             for failure in held.failures.values():  # right before, wrong or dead now: never the winner
                 self.keep("more", failure)
         if held is not None and held.measurements:
-            choice = decide(held, self.default, self.smem)
+            choice = self.decide(held)
         elif choice is None:
             choice = choose(self.measured.values(), self.default, self.smem)
         times = held.measurements if choice.final and held is not None else self.measured
@@ -162,6 +167,7 @@ class _Search:
             finals=held,
             exhaustive=exhaustive,
             interrupted=interrupted,
+            confirmed=confirmed,
             resumed=self.resumed,
             seconds=self.clock() - self.began,
         )
@@ -320,8 +326,17 @@ class _Search:
         if len(entrants) < 2:
             return None
         self.build(entrants)
+        return self.race(entrants)
 
+    def race(self, entrants: Sequence[Tactic]) -> Finals:
         def on_round(done: int, total: int) -> None:
             self.listen(Event("finals", self.problem, done, total, best=self.fastest()))
 
         return finals_.hold(entrants, self.measure, pairs=self.pairs, on_round=on_round)
+
+    def race_afresh(self, entrants: Sequence[Tactic]) -> Finals:
+        self.bench.renew()
+        return self.race(entrants)
+
+    def decide(self, held: Finals) -> Choice:
+        return decide(held, self.default, self.smem)

@@ -64,7 +64,8 @@ def tune(
     candidates: what is measured: ``menu`` (:func:`tileforge.space.menu`) or ``all`` legal tactics.
     bench, builder, compiler: used instead of the GPU here, its builder, the compiler found.
     journals: where studies are kept until they end, so that a killed run resumes. Default: in tileforge's cache.
-    confirm: ask the compiler about predicted leaders, where there is one.
+    confirm: repeat the finals in a fresh process and record only what both agree on; of predictions, ask the compiler
+        about the leaders, where there is one.
 
     Returns one result per problem, in order; after Ctrl-C those that there are. Each problem is saved when it ends.
     Raises InputError, DeviceError, ToolchainError, BuildError, DatabaseError, NoLegalTacticError; before anything is

@@ -216,7 +216,7 @@ class Job:
         found = run(
             problem, [tactic for tactic, _ in plan.ranking], plan.default, bench=bench, kernels=source,
             budget=self.budget, journal=journal, predictions=plan.ranking, smem=bytes_of, samples=self.samples,
-            seed=self.seed, context=" ".join(environment.values()), on_event=self.listen,
+            confirm=self.confirm, seed=self.seed, context=" ".join(environment.values()), on_event=self.listen,
         )  # fmt: skip
         if not found.interrupted:
             for file in (journal, journal.with_suffix(".samples.jsonl")):
@@ -225,6 +225,9 @@ class Job:
         result = self._result(plan, found)
         if found.interrupted or found.best is None:
             return result
+        if found.confirmed is False:
+            note = "finals in fresh processes disagree, so nothing is recorded: tune again on a GPU without other work"
+            return replace(result, notes=(*result.notes, note))
         kernel = source.kernel(problem, found.best.tactic)
         environment = self.tools.environment(
             gpu.arch, kernel=kernel, driver=facts.get("driver"), fake=self.devices.fake
