@@ -92,15 +92,15 @@ def test_agreeing_is_the_same_tactic_or_one_inside_the_other_s_ties(one: Choice,
 
 
 def test_what_is_not_confirmed_is_not_recorded(tmp_path: Any) -> None:
-    def unrelated(process: int) -> Callable[[GroupedGemm, Tactic], float]:
-        """In every process the same tactics in another order, far beyond any tie; the default is the slowest."""
-        return lambda _, tactic: (
-            100.0 + (9.5 if tactic == DEFAULT else zlib.crc32(tactic.id.encode()) // 9**process % 9)
-        )
+    def there(_: GroupedGemm, tactic: Tactic) -> float:
+        return 109.5 if tactic == DEFAULT else 100.0 + zlib.crc32(tactic.id.encode()) % 900 / 100
 
-    bench = MoodyH200(noise=0.0005)
-    bench.moods = [unrelated(process) for process in range(3)]
-    bench._device._times = bench.moods[0]
+    def back(problem: GroupedGemm, tactic: Tactic) -> float:
+        """The other way round, beyond any tie; the default is the slowest here as well."""
+        return 109.5 if tactic == DEFAULT else 209.0 - there(problem, tactic)
+
+    bench = MoodyH200(times=there, noise=0.0005)
+    bench.moods = [there, back, there]
     db = TuningDB(tmp_path / "db")
     (result,) = measured(moe(4), bench=bench, db=db)
     assert result.search is not None and result.search.confirmed is False
