@@ -4,6 +4,7 @@ from tileforge.db.environment import Comparison, compare_environment
 from tileforge.db.key import GpuFacts, Key
 from tileforge.db.lookup import Pick
 from tileforge.db.merge import merge
+from tileforge.db.quarantine import Quarantine, Quarantined
 from tileforge.db.record import Evidence, Record
 from tileforge.db.store import Refusal, TuningDB
 
@@ -13,6 +14,8 @@ __all__ = [
     "GpuFacts",
     "Key",
     "Pick",
+    "Quarantine",
+    "Quarantined",
     "Record",
     "Refusal",
     "TuningDB",

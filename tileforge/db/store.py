@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tileforge.db import schema
 from tileforge.db.key import Key
 from tileforge.db.merge import merge
+from tileforge.db.quarantine import FILE as QUARANTINE
 from tileforge.db.record import Record
 from tileforge.db.schema import Content
 from tileforge.db.yaml_io import Refused, read_text
@@ -95,7 +96,7 @@ class TuningDB:
         except OSError as error:
             self._refuse(folder, 0, f"cannot be listed: {error.strerror}")
             return []
-        return [name for name in names if name.endswith((".yaml", ".yml"))]
+        return [name for name in names if name.endswith((".yaml", ".yml")) and name != QUARANTINE]
 
     def get(self, key: Key) -> tuple[Record, ...]:
         """The records of one key by M bucket, then routing; empty when there is no file or it was refused."""

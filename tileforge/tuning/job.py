@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tileforge import paths, smem, space
 from tileforge.arch import get_arch
-from tileforge.db import Key, Record, TuningDB
+from tileforge.db import Key, Quarantine, Quarantined, Record, TuningDB
 from tileforge.db.lookup import command_for
+from tileforge.db.quarantine import CLASSES
 from tileforge.measure.sweep import problem_text
 from tileforge.predict import distinct, leaders, rank
 from tileforge.problem import GroupedGemm
@@ -139,7 +140,7 @@ class Job:
                 tactics = space.menu(problem, arch, version)
             tactics = self.available(problem, target, tactics)
             variants = (each for tactic in tactics for each in space.runtime_variants(tactic))
-            tactics = distinct(problem, variants, version)
+            tactics = self.unquarantined(problem, target, distinct(problem, variants, version))
         return Plan(problem, target, pruned, rank(problem, tactics, target.gpu, version))
 
     def source(self, target: Target) -> KernelSource:
@@ -155,6 +156,32 @@ class Job:
         if there and len(there) < len(tactics):
             self.notes.append(f"no compiler here: {len(there)} of {len(tactics)} candidates have a kernel")
         return there or tactics
+
+    def quarantine(self, target: Target) -> Quarantine | None:
+        """The list of the GPU that is measured; a fake one has none."""
+        if self.db is None or target.bench is None or self.devices.fake:
+            return None
+        return Quarantine(self.db.path, target.gpu.sku)
+
+    def environment(self, target: Target) -> dict[str, str]:
+        """What is known about here before a kernel runs."""
+        assert target.bench is not None
+        driver = target.bench.facts().get("driver")
+        return self.tools.environment(target.gpu.arch, driver=driver, fake=self.devices.fake)
+
+    def unquarantined(self, problem: GroupedGemm, target: Target, tactics: list[Tactic]) -> list[Tactic]:
+        """Without those that failed here before, of which a note tells. Raises DatabaseError for a broken list."""
+        quarantine = self.quarantine(target)
+        if quarantine is None:
+            return tactics
+        held = quarantine.holds(problem, self.environment(target))
+        if left_out := [held[tactic].status for tactic in tactics if tactic in held]:
+            counts = ", ".join(f"{left_out.count(status)} {status}" for status in CLASSES if status in left_out)
+            self.notes.append(
+                f"{problem.key}: {len(left_out)} tactics failed here before ({counts}) and are not tried: "
+                f"take them out of {quarantine.path} to try them again"
+            )
+        return [tactic for tactic in tactics if tactic not in held]
 
     def prepare(self, plans: Sequence[Plan]) -> None:
         """Compiles what is surely needed, over all problems in one parallel batch; asks the oracle likewise."""
@@ -205,7 +232,7 @@ class Job:
         assert bench is not None
         source = self.source(target)
         facts = bench.facts()
-        environment = self.tools.environment(gpu.arch, driver=facts.get("driver"), fake=self.devices.fake)
+        environment = self.environment(target)
         journal = self.journal(problem, gpu, environment)
 
         def bytes_of(tactic: Tactic) -> int:
@@ -222,6 +249,12 @@ class Job:
             for file in (journal, journal.with_suffix(".samples.jsonl")):
                 with contextlib.suppress(OSError):
                     file.unlink()
+        if quarantine := self.quarantine(target):
+            quarantine.add(
+                Quarantined.of(problem, each.tactic, each.status, each.message, environment)
+                for each in found.measurements.values()
+                if each.status in CLASSES
+            )
         result = self._result(plan, found)
         if found.interrupted or found.best is None:
             return result
@@ -243,7 +276,7 @@ class Job:
         tactic, default = found.choice.tactic, plan.default
         notes = [plan.target.note] if plan.target.note else []
         if default is None:
-            notes.append(f"the default {DEFAULT.id} is not legal here and did not race")
+            notes.append(f"the default {DEFAULT.id} is not legal or failed here, and did not race")
         return TuneResult(
             plan.problem,
             INTERRUPTED if found.interrupted else FAKE if self.devices.fake else MEASURED,
