@@ -93,6 +93,16 @@ def test_the_first_failure_of_a_worker_is_its_own() -> None:
         assert bench.restarts == 1, "no canary yet, so a new worker had to tell"
 
 
+def test_a_worker_is_recycled_after_a_number_of_tactics() -> None:
+    with WorkerBench(FAKE, {"faults": {TACTICS[3].id: "launch"}}, timeouts=QUICK, recycle=4) as bench:
+        pids, statuses = [], []
+        for tactic in TACTICS[:9]:
+            statuses.append(bench.measure(PROBLEM, tactic).status)
+            pids.append(bench.facts()["pid"])
+        assert statuses == ["ok"] * 3 + ["launch_failed"] + ["ok"] * 5
+        assert [pids.index(pid) for pid in pids] == [0, 0, 0, 0, 4, 4, 4, 4, 8] and bench.restarts == 0
+
+
 def test_one_kill_blames_nobody() -> None:
     with make(seconds=0.5) as bench:
         pid = bench.start().pid

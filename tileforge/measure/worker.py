@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _Bench = TypeVar("_Bench", bound="WorkerBench")
 
+#: Requests between two workers: minutes of measuring, against the seconds that a new context takes.
+RECYCLE = 256
 #: What a kernel that ran before, or somebody outside, may have caused as well.
 _DOUBTFUL = frozenset({CRASHED, LAUNCH_FAILED, OUT_OF_MEMORY, TIMEOUT, WRONG_RESULT})
 
@@ -196,7 +198,8 @@ class WorkerBench:
     """A :class:`~tileforge.measure.protocol.Bench` whose backend runs in a worker process.
 
     ``backend`` is ``"package.module:Class"``, made in the worker with ``options`` as keyword arguments, which
-    must pickle. ``restarts`` counts workers lost or given up so far.
+    must pickle. ``restarts`` counts workers lost or given up so far. After ``recycle`` tactics a worker is replaced by
+    a new one, so that nothing that kernels and their libraries leave behind adds up.
 
     A kernel can leave a context in which those after it fail. So a failure is a tactic's own only when the last kernel
     that was right, the canary, still is right after it in the same worker; otherwise the tactic is measured again in a
@@ -204,15 +207,21 @@ class WorkerBench:
     """
 
     def __init__(
-        self, backend: str, options: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None
+        self,
+        backend: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        recycle: int = RECYCLE,
     ) -> None:
         self._backend, self._options = backend, dict(options or {})
+        self._recycle = recycle
         self._timeouts = timeouts or Timeouts()
         self._worker: WorkerProcess | None = None
         self._facts: dict[str, Any] | None = None
         self._sequence = 0
         self._canary: tuple[GroupedGemm, Tactic, Kernel | None] | None = None
-        self._ran_before = False  # whether this worker has run a tactic
+        self._ran = 0  # requests that this worker has taken up
         self._lost: Lost | None = None  # how the last request cost its worker
         self.restarts = 0
 
@@ -223,7 +232,7 @@ class WorkerBench:
         if self._worker is None:
             self._worker = WorkerProcess(self._backend, self._options, self._timeouts)
             self._facts = self._worker.facts
-            self._ran_before = False
+            self._ran = 0
         return self._worker
 
     def facts(self) -> dict[str, Any]:
@@ -234,8 +243,10 @@ class WorkerBench:
     def measure(
         self, problem: GroupedGemm, tactic: Tactic, kernel: Kernel | None = None, samples: int = 7
     ) -> Measurement:
+        if self._ran >= self._recycle:
+            self.renew()
         self.start()
-        alone = not self._ran_before
+        alone = not self._ran
         found = self._measure(problem, tactic, kernel, samples)
         doubtful = found.status in _DOUBTFUL or self._lost is not None
         if doubtful and not self._its_own(alone):
@@ -294,7 +305,7 @@ class WorkerBench:
         if isinstance(answer, Lost) and not answer.phase and not answer.hung:
             self._drop()  # it died between two requests: nobody's fault, so once more
             answer = self.start().ask(request)
-        self._ran_before = True
+        self._ran += 1
         self._lost = answer if isinstance(answer, Lost) else None
         if isinstance(answer, Lost) or answer.dead:
             self._drop()
