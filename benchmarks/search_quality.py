@@ -26,7 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tileforge.arch.gpus import GPUS, match_gpu
+from tileforge.arch.gpus import get_gpu
 from tileforge.measure import FakeBench
 from tileforge.measure.sweep import Sweep, parse_problem, problem_text
 from tileforge.predict import leaders, rank
@@ -55,7 +55,7 @@ def recorded(path: Path, text: str) -> dict[str, float]:
 
 @cache
 def ranking(path: Path, text: str) -> Ranking:
-    gpu = match_gpu(str(sweep_of(path).facts.get("name"))) or GPUS["h200"]
+    gpu = get_gpu(str(sweep_of(path).facts.get("name")))
     return rank(parse_problem(text), map(Tactic.parse, recorded(path, text)), gpu, CUTLASS)
 
 
@@ -83,11 +83,11 @@ def judged(path: Path, text: str, name: str, seeds: int, budget: int) -> tuple[l
     best = min(times.values())
     needed, regrets = [], []
     for seed in range(1 if name == "model" else seeds):
-        found, worst = [], math.inf
+        found, regret = [], math.inf
         for tactic_id in order(path, text, name, seed, budget):
-            worst = min(worst, times[tactic_id] / best - 1)
-            found.append(worst)
-        needed.append(next((float(i) for i, regret in enumerate(found, 1) if regret <= WITHIN), math.inf))
+            regret = min(regret, times[tactic_id] / best - 1)
+            found.append(regret)
+        needed.append(next((float(i) for i, value in enumerate(found, 1) if value <= WITHIN), math.inf))
         regrets.append([found[min(after, len(found)) - 1] for after in AFTER])
     return needed, regrets
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_toolchain import ROOT
 from fake_tune import (
     H200Bench,
     measured,
@@ -19,6 +21,7 @@ from tileforge.db import Quarantine, Quarantined, TuningDB
 from tileforge.db.quarantine import CLASSES, read, write
 from tileforge.db.yaml_io import Refused
 from tileforge.errors import DatabaseError, InputError
+from tileforge.measure.result import OWN
 from tileforge.tactic import Tactic
 
 HERE = {"driver": "570.1", "kernels": "deadbeef0000", "tileforge": "0.1"}
@@ -58,6 +61,17 @@ def test_only_a_tactic_s_own_failures_are_kept() -> None:
     for status in ("out_of_memory", "not_measured", "compile_failed", "ok"):
         with pytest.raises(InputError, match="not a tactic's own failure"):
             Quarantined.of(moe(4), SWAP, status, "", HERE)
+
+
+def test_the_classes_are_the_measurements_own() -> None:
+    assert CLASSES == OWN
+
+
+def test_the_documented_list_loads() -> None:
+    text = (ROOT / "docs" / "database.md").read_text()
+    block = text[text.index("    schema: 1\n    quarantine:") :].partition("\n\n")[0]
+    (entry,) = read(textwrap.dedent(block) + "\n")
+    assert entry.status == "wrong_result" and entry.environment["driver"] == "580.159.04"
 
 
 def test_several_writers_give_the_union(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tileforge.tactic import Tactic
 #: The file's name, which is no key's.
 FILE = "quarantine.yaml"
 SCHEMA = 1
-#: Classes of failure that are a tactic's own (:mod:`tileforge.measure.result`).
+#: ``OWN`` of :mod:`tileforge.measure.result`, which is not imported: a look-up must not pay for it.
 CLASSES = ("crashed", "launch_failed", "timeout", "wrong_result")
 
 
@@ -70,8 +70,10 @@ class Quarantine:
 
     def __init__(self, path: Path, gpu: str) -> None:
         self.database, self.path = path, path / gpu / FILE
+        self._read: tuple[Quarantined, ...] | None = None
 
     def entries(self) -> tuple[Quarantined, ...]:
+        """What the file says now."""
         try:
             return read(read_text(self.path))
         except (FileNotFoundError, NotADirectoryError):
@@ -82,10 +84,15 @@ class Quarantine:
             ) from None
 
     def holds(self, problem: GroupedGemm, environment: Mapping[str, str]) -> dict[Tactic, Quarantined]:
-        """The tactics not to be tried for ``problem`` where ``environment`` is what is known about here."""
+        """The tactics not to be tried for ``problem`` where ``environment`` is what is known about here.
+
+        The file is read for the first problem, and again by :meth:`add`.
+        """
+        if self._read is None:
+            self._read = self.entries()
         return {
             entry.tactic: entry
-            for entry in self.entries()
+            for entry in self._read
             if entry.concerns(problem) and compare_environment(entry.environment, environment).state != STALE
         }
 
@@ -102,6 +109,7 @@ class Quarantine:
                 merged = {entry.slot: entry for entry in self.entries()} | wanted
                 sweep(self.path.parent)
                 write_atomic(self.path, write(merged.values()))
+            self._read = tuple(merged.values())
         except OSError as error:
             raise DatabaseError(f"cannot write {self.path}: {error.strerror or error}") from None
 

@@ -27,6 +27,9 @@ FAILURES = (
     ILLEGAL, OVER, COMPILE_FAILED, LAUNCH_FAILED, WRONG_RESULT, TIMEOUT, CRASHED, OUT_OF_MEMORY, NOT_MEASURED,
 )  # fmt: skip
 
+#: Of these, what only running it shows, and what is then the tactic's own doing.
+OWN = (CRASHED, LAUNCH_FAILED, TIMEOUT, WRONG_RESULT)
+
 
 @dataclass(frozen=True)
 class Stats:

@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tileforge.errors import DeviceError
 from tileforge.measure.messages import Baseline, Call, InPhase, Measure, Ready, Refused, Reply, Start
-from tileforge.measure.result import (
-    CRASHED,
-    LAUNCH_FAILED,
-    NOT_MEASURED,
-    OUT_OF_MEMORY,
-    TIMEOUT,
-    WRONG_RESULT,
-    Measurement,
-)
+from tileforge.measure.result import CRASHED, NOT_MEASURED, OUT_OF_MEMORY, OWN, TIMEOUT, Measurement
 from tileforge.problem import GroupedGemm
 from tileforge.tactic import Tactic
 
@@ -40,7 +32,7 @@ _Bench = TypeVar("_Bench", bound="WorkerBench")
 #: Requests between two workers: minutes of measuring, against the seconds that a new context takes.
 RECYCLE = 256
 #: What a kernel that ran before, or somebody outside, may have caused as well.
-_DOUBTFUL = frozenset({CRASHED, LAUNCH_FAILED, OUT_OF_MEMORY, TIMEOUT, WRONG_RESULT})
+_DOUBTFUL = frozenset({*OWN, OUT_OF_MEMORY})
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ class Job:
             self.close()
             raise
         self.sources: dict[str, KernelSource] = {}
+        self.quarantines: dict[str, Quarantine] = {}
+        self.environments: dict[str, dict[str, str]] = {}
         #: Times of a fake device go into files of their own, which no look-up reads and nothing is merged with.
         self.family = {"family": "fake"} if self.devices.fake else {}
 
@@ -161,13 +163,20 @@ class Job:
         """The list of the GPU that is measured; a fake one has none."""
         if self.db is None or target.bench is None or self.devices.fake:
             return None
-        return Quarantine(self.db.path, target.gpu.sku)
+        sku = target.gpu.sku
+        return self.quarantines.setdefault(sku, Quarantine(self.db.path, sku))
 
-    def environment(self, target: Target) -> dict[str, str]:
-        """What is known about here before a kernel runs."""
-        assert target.bench is not None
-        driver = target.bench.facts().get("driver")
-        return self.tools.environment(target.gpu.arch, driver=driver, fake=self.devices.fake)
+    def environment(self, target: Target, kernel: Any = None) -> dict[str, str]:
+        """What an answer depends on; without the kernel that ran, what is known about here, asked once."""
+        gpu, bench = target.gpu, target.bench
+        assert bench is not None
+        known = self.environments.get(gpu.sku) if kernel is None else None
+        if known is None:
+            driver = bench.facts().get("driver")
+            known = self.tools.environment(gpu.arch, kernel=kernel, driver=driver, fake=self.devices.fake)
+            if kernel is None:
+                self.environments[gpu.sku] = known
+        return known
 
     def unquarantined(self, problem: GroupedGemm, target: Target, tactics: list[Tactic]) -> list[Tactic]:
         """Without those that failed here before, of which a note tells. Raises DatabaseError for a broken list."""
@@ -231,7 +240,6 @@ class Job:
         gpu, bench = target.gpu, target.bench
         assert bench is not None
         source = self.source(target)
-        facts = bench.facts()
         environment = self.environment(target)
         journal = self.journal(problem, gpu, environment)
 
@@ -262,11 +270,9 @@ class Job:
             note = "finals in fresh processes disagree, so nothing is recorded: tune again on a GPU without other work"
             return replace(result, notes=(*result.notes, note))
         kernel = source.kernel(problem, found.best.tactic)
-        environment = self.tools.environment(
-            gpu.arch, kernel=kernel, driver=facts.get("driver"), fake=self.devices.fake
-        )
         record = Record.from_measurement(
-            problem, gpu, found.best, found.default, ties=map(Tactic.parse, found.choice.ties), environment=environment,
+            problem, gpu, found.best, found.default, ties=map(Tactic.parse, found.choice.ties),
+            environment=self.environment(target, kernel),
             note="times of a fake device" if self.devices.fake else "", **self.family,
         )  # fmt: skip
         return replace(result, record=record)
